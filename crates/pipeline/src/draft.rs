@@ -1,0 +1,143 @@
+//! Envelopes on their way in: written once, as the very bytes the spool and the archive will hold.
+
+use catchment_model::{Channel, Envelope, RecordId, SpoolId, Venue};
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::frame::{self, HEAD, LINE_MAX, Parts};
+
+/// Envelopes written one behind the other, ready to be accepted together. One hand-off then costs little a record.
+#[derive(Debug)]
+pub struct Draft {
+    pub(crate) frames: Vec<u8>,
+    pub(crate) marks: Vec<Mark>,
+    pub(crate) streams: Vec<(Venue, Channel)>,
+    by_payload: std::sync::Arc<[Channel]>,
+    key_text: Vec<u8>,
+}
+
+/// What the intake needs to know of a record without reading it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mark {
+    /// Where its frame starts.
+    pub(crate) start: usize,
+    /// How long its frame is.
+    pub(crate) len: usize,
+    /// Where its id stands, counted from the frame's start.
+    pub(crate) id_at: usize,
+    /// Which of the draft's streams it belongs to.
+    pub(crate) stream: usize,
+    /// What tells it from another record of its stream; 0: nothing does.
+    pub(crate) key: u128,
+}
+
+/// Why an envelope cannot be taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DraftError {
+    /// Longer than every sink could take.
+    #[error("the record has {len} bytes; at most {max} are taken", max = LINE_MAX)]
+    TooLarge {
+        /// How long its line would be.
+        len: usize,
+    },
+}
+
+impl Draft {
+    /// A draft that is this large is better accepted than added to.
+    const FULL: usize = 256 << 10;
+
+    /// An empty draft. Records of the channels `by_payload` count as equal when their payloads are.
+    pub(crate) fn new(by_payload: std::sync::Arc<[Channel]>) -> Self {
+        Self {
+            frames: Vec::with_capacity(Self::FULL / 4),
+            marks: Vec::new(),
+            streams: Vec::new(),
+            by_payload,
+            key_text: Vec::new(),
+        }
+    }
+
+    /// Writes the envelope behind the others. On an error the draft is as it was.
+    pub fn push(&mut self, envelope: &Envelope<'_>) -> Result<(), DraftError> {
+        let start = self.frames.len();
+        self.frames.resize(start + HEAD, 0);
+        // The id takes its place now and its value when the record is accepted.
+        let id = RecordId { spool: SpoolId::new(0), seq: 0 };
+        let parts = envelope.write_line(&id, &mut self.frames);
+        let line_len = self.frames.len() - start - HEAD;
+        if line_len > LINE_MAX {
+            self.frames.truncate(start);
+            return Err(DraftError::TooLarge { len: line_len });
+        }
+        Parts {
+            received_at_ns: envelope.received_at.get(),
+            payload: parts.payload as u32,
+            payload_len: envelope.payload.as_bytes().len() as u32,
+            exchange: parts.exchange as u16,
+            exchange_len: envelope.exchange.as_str().len() as u8,
+            channel_len: envelope.channel.as_str().len() as u8,
+            symbol: parts.symbol as u16,
+            symbol_len: parts.symbol_len as u16,
+        }
+        .encode(&mut self.frames[start..start + HEAD], line_len);
+        let stream = self.stream(envelope.exchange, envelope.channel);
+        let key = self.key(envelope);
+        self.marks.push(Mark { start, len: HEAD + line_len, id_at: HEAD + parts.id, stream, key });
+        debug_assert_eq!(frame::frame_len(&self.frames[start..]), Some(HEAD + line_len));
+        Ok(())
+    }
+
+    /// How many records it holds.
+    pub fn len(&self) -> usize {
+        self.marks.len()
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.marks.is_empty()
+    }
+
+    /// How many bytes its records take.
+    pub fn bytes(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Whether it is large enough to be accepted rather than added to.
+    pub fn is_full(&self) -> bool {
+        self.frames.len() >= Self::FULL
+    }
+
+    fn stream(&mut self, venue: Venue, channel: Channel) -> usize {
+        // Newest first: neighbours are mostly of one stream.
+        match self.streams.iter().rposition(|s| *s == (venue, channel)) {
+            Some(at) => at,
+            None => {
+                self.streams.push((venue, channel));
+                self.streams.len() - 1
+            }
+        }
+    }
+
+    /// S1's dedup key, scoped by exchange, channel and symbol: the message id, else the sequence, else (only where the
+    /// channel says so) the payload. No key: the record is never taken for a duplicate.
+    fn key(&mut self, envelope: &Envelope<'_>) -> u128 {
+        let sequence = envelope.sequence.map(u64::to_le_bytes);
+        let (kind, what): (u8, &[u8]) = match (envelope.message_id, &sequence) {
+            (Some(id), _) => (b'm', id.as_bytes()),
+            (None, Some(sequence)) => (b's', sequence),
+            (None, None) if self.by_payload.contains(&envelope.channel) => {
+                (b'p', envelope.payload.as_bytes())
+            }
+            (None, None) => return 0,
+        };
+        let text = &mut self.key_text;
+        text.clear();
+        text.push(kind);
+        // No name holds a NUL, so the parts cannot run into each other.
+        for part in [envelope.exchange.as_str(), envelope.channel.as_str(), envelope.symbol.as_str()] {
+            text.extend_from_slice(part.as_bytes());
+            text.push(0);
+        }
+        text.extend_from_slice(what);
+        xxh3_128(text).max(1)
+    }
+}

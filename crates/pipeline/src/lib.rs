@@ -1,0 +1,28 @@
+//! From acceptance to delivery: nothing accepted is lost, nothing is delivered twice under two ids.
+//!
+//! ```text
+//! Intake::accept ─▶ dedup ─▶ spool (durable here) ─▶ Ok
+//!                              │ newest groups also in memory
+//!                              ├─▶ delivery ─▶ Sink::write     one task and one cursor a sink
+//!                              └─▶ delivery ─▶ Sink::write
+//! ```
+//!
+//! * [`Draft`]: envelopes on their way in, already the bytes the spool and the archive will hold
+//! * [`Spool`]: segments on disk, the cursors of the sinks, repair at start
+//! * [`Pipeline`]: the running whole; [`Intake`] is its door
+//! * [`Sink`]: what a destination promises; [`Batch`] and [`Record`]: what it is given
+//! * [`Books`]: the counters, which balance
+//! * [`Disk`]: the file system, as a seam: tests cut its power
+//!
+//! Deliberately absent: any database. This room names no destination; see `catchment-sinks`.
+
+mod batch;
+pub mod disk;
+mod draft;
+mod frame;
+mod sink;
+
+pub use batch::{Batch, Record};
+pub use disk::{Disk, DiskFile, RealDisk, SyncPoint};
+pub use draft::{Draft, DraftError};
+pub use sink::{BoxError, Next, Refusal, Sink, SinkError, SinkState};
