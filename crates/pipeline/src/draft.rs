@@ -28,6 +28,8 @@ pub(crate) struct Mark {
     pub(crate) stream: usize,
     /// What tells it from another record of its stream; 0: nothing does.
     pub(crate) key: u128,
+    /// The spool was full and its policy lets this one go.
+    pub(crate) dropped: bool,
 }
 
 /// Why an envelope cannot be taken.
@@ -81,7 +83,14 @@ impl Draft {
         .encode(&mut self.frames[start..start + HEAD], line_len);
         let stream = self.stream(envelope.exchange, envelope.channel);
         let key = self.key(envelope);
-        self.marks.push(Mark { start, len: HEAD + line_len, id_at: HEAD + parts.id, stream, key });
+        self.marks.push(Mark {
+            start,
+            len: HEAD + line_len,
+            id_at: HEAD + parts.id,
+            stream,
+            key,
+            dropped: false,
+        });
         debug_assert_eq!(frame::frame_len(&self.frames[start..]), Some(HEAD + line_len));
         Ok(())
     }

@@ -17,12 +17,31 @@
 //! Deliberately absent: any database. This room names no destination; see `catchment-sinks`.
 
 mod batch;
+mod books;
+mod dead_letter;
+mod dedup;
+mod deliver;
 pub mod disk;
 mod draft;
+mod events;
 mod frame;
+mod intake;
+mod pipeline;
+mod quarantine;
+mod reader;
+mod s1;
 mod sink;
+mod spool;
+mod tail;
 
 pub use batch::{Batch, Record};
+pub use books::{Balance, Books, DropReason};
+pub use dedup::{DedupConfig, DedupWindow};
+pub use deliver::Delivery;
 pub use disk::{Disk, DiskFile, RealDisk, SyncPoint};
 pub use draft::{Draft, DraftError};
+pub use intake::{AcceptError, Fate, Intake, Pending, Receipt};
+pub use pipeline::{Health, Pipeline, PipelineConfig, SinkHealth};
+pub use reader::SegmentScan;
 pub use sink::{BoxError, Next, Refusal, Sink, SinkError, SinkState};
+pub use spool::{OnFull, Spool, SpoolConfig, SpoolError};

@@ -89,18 +89,28 @@ pub enum SyncPoint {
     CursorsData,
     /// The replacing itself.
     CursorsEntry,
-    /// The spool's own folders.
+    /// The spool's folder.
     SpoolFolder,
+    /// A segment made from one in S1's format, before it gets its name.
+    ConvertedData,
+    /// That name, before the old segment goes.
+    ConvertedEntry,
+    /// The folder of the dead letters.
+    DeadLetterFolder,
     /// A refused record in the dead-letter file.
     DeadLetterData,
     /// The name of a new dead-letter file.
     DeadLetterEntry,
+    /// The folder for damaged bytes.
+    QuarantineFolder,
     /// Damaged bytes, kept.
     QuarantineData,
     /// The name of a quarantine file.
     QuarantineEntry,
-    /// Space kept back for a full disk; its loss costs nothing.
-    Reserve,
+    /// Space kept back for a full disk: really taken.
+    ReserveData,
+    /// Its name.
+    ReserveEntry,
     /// Lines of the archive, before the batch counts as written.
     ArchiveData,
     /// The name of a new archive file.
@@ -117,6 +127,28 @@ pub enum SyncPoint {
     SealData,
     /// That name.
     SealEntry,
+}
+
+impl SyncPoint {
+    /// Those of the spool, in the order of their names here.
+    pub const SPOOL: [SyncPoint; 16] = [
+        Self::SegmentData,
+        Self::SegmentEntry,
+        Self::SegmentRemoval,
+        Self::CursorsData,
+        Self::CursorsEntry,
+        Self::SpoolFolder,
+        Self::ConvertedData,
+        Self::ConvertedEntry,
+        Self::DeadLetterFolder,
+        Self::DeadLetterData,
+        Self::DeadLetterEntry,
+        Self::QuarantineFolder,
+        Self::QuarantineData,
+        Self::QuarantineEntry,
+        Self::ReserveData,
+        Self::ReserveEntry,
+    ];
 }
 
 /// The machine's own file system.

@@ -55,6 +55,8 @@ struct State {
     left_out: HashSet<SyncPoint>,
     syncs: BTreeMap<SyncPoint, u64>,
     fault: Option<Fault>,
+    /// So many operations still work; then none has any effect until the power is cut for good.
+    power_left: Option<u64>,
 }
 
 impl std::fmt::Debug for State {
@@ -110,6 +112,7 @@ impl SimDisk {
             left_out: HashSet::new(),
             syncs: BTreeMap::new(),
             fault: None,
+            power_left: None,
         };
         Self { state: Arc::new(Mutex::new(state)) }
     }
@@ -134,11 +137,40 @@ impl SimDisk {
         self.lock_state().syncs.clone()
     }
 
+    /// After so many more operations nothing works any more: a power cut in the middle of something. What was going on
+    /// sees errors; then [`SimDisk::cut_power`] decides what is left.
+    pub fn fail_power_after(&self, operations: u64) {
+        self.lock_state().power_left = Some(operations);
+    }
+
+    /// Puts a file there, durably, making its folders.
+    pub fn put(&self, path: &Path, bytes: &[u8]) {
+        let mut dir = PathBuf::new();
+        for part in parent(path) {
+            dir.push(part);
+            let _ = self.create_dir(&dir);
+        }
+        let _ = self.remove(path);
+        self.create(path)
+            .and_then(|mut file| file.append(bytes))
+            .expect("nothing fails while a test sets the stage");
+        let mut state = self.lock_state();
+        for inode in state.files.values_mut() {
+            inode.durable.clone_from(&inode.live);
+            inode.pending.clear();
+        }
+        for dir in state.dirs.values_mut() {
+            dir.durable.clone_from(&dir.live);
+            dir.pending.clear();
+        }
+    }
+
     /// Cuts the power: what was not synced may be gone, torn or there; open files and locks are gone.
     pub fn cut_power(&self) {
         let state = &mut *self.lock_state();
         state.life += 1;
         state.locks.clear();
+        state.power_left = None;
         for inode in state.files.values_mut() {
             inode.lose_power(&mut state.random);
         }
@@ -168,6 +200,10 @@ impl SimDisk {
         file.pending.clear();
     }
 
+    fn has_failed(&self) -> bool {
+        self.lock_state().power_left == Some(0)
+    }
+
     fn lock_state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no holder of this lock can panic")
     }
@@ -178,6 +214,17 @@ impl SimDisk {
 }
 
 impl State {
+    fn has_power(&mut self) -> io::Result<()> {
+        match &mut self.power_left {
+            Some(0) => Err(io::Error::other("the power is gone")),
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
     fn attempt(&mut self, op: Op<'_>) -> io::Result<()> {
         match self.fault.as_mut().and_then(|fault| fault(op)) {
             Some(errno) => Err(io::Error::from_raw_os_error(errno)),
@@ -281,6 +328,7 @@ impl Disk for SimDisk {
 
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
         let mut state = self.lock_state();
+        state.has_power()?;
         if state.dirs.contains_key(dir) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
@@ -291,6 +339,7 @@ impl Disk for SimDisk {
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
         let mut state = self.lock_state();
+        state.has_power()?;
         state.attempt(Op::Create(path))?;
         if state.find(path).is_ok() {
             return Err(io::ErrorKind::AlreadyExists.into());
@@ -315,6 +364,7 @@ impl Disk for SimDisk {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         assert_eq!(parent(from), parent(to), "files are renamed within their folder");
         let mut state = self.lock_state();
+        state.has_power()?;
         state.attempt(Op::Rename(from))?;
         let entry = Entry::File(state.find(from)?);
         state.dir(parent(from))?.change(EntryChange::Renamed { from: name(from), to: name(to), entry });
@@ -323,6 +373,7 @@ impl Disk for SimDisk {
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         let mut state = self.lock_state();
+        state.has_power()?;
         state.attempt(Op::Remove(path))?;
         state.find(path)?;
         state.dir(parent(path))?.change(EntryChange::Removed(name(path)));
@@ -331,6 +382,7 @@ impl Disk for SimDisk {
 
     fn sync_dir(&self, dir: &Path, point: SyncPoint) -> io::Result<()> {
         let mut state = self.lock_state();
+        state.has_power()?;
         state.attempt(Op::SyncDir(dir, point))?;
         let really = state.does_sync(point);
         let entries = state.dir(dir)?;
@@ -380,6 +432,10 @@ impl SimFile {
             return Err(io::Error::other("this file was opened before the power went"));
         }
         if let Some(op) = op {
+            // A read changes nothing: where the power goes around it does not matter.
+            if !matches!(op, Op::Read(_)) {
+                state.has_power()?;
+            }
             state.attempt(op)?;
         }
         Ok(act(state.files.get_mut(&self.inode).expect("files outlive their names")))
@@ -402,7 +458,7 @@ impl DiskFile for SimFile {
                 inode.pending.clear();
             }
         });
-        if synced.is_err() {
+        if synced.is_err() && !self.disk.has_failed() {
             // Linux marks the pages clean: another sync would succeed and save nothing.
             self.with(None, |inode| inode.pending.clear())?;
         }
@@ -410,6 +466,7 @@ impl DiskFile for SimFile {
     }
 
     fn cut(&mut self, len: u64) -> io::Result<()> {
+        self.disk.lock_state().has_power()?;
         self.with(None, |inode| {
             inode.live.truncate(len as usize);
             inode.pending.push(Change::Cut { len: len as usize });

@@ -1,0 +1,183 @@
+//! The dedup window: which records were accepted lately, bounded in time and in keys.
+//!
+//! A key is 128 bits of xxh3 over exchange, channel, symbol and the record's own id (see [`crate::Draft`]), so the set
+//! needs no hashing of its own and no text. Keys stand in a queue in the order they came; the oldest leave first.
+
+use std::collections::{HashSet, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::time::Duration;
+
+use catchment_model::{Channel, Monotonic};
+
+/// `[persistence.dedup]`, checked.
+#[derive(Debug, Clone)]
+pub struct DedupConfig {
+    /// How long a key is remembered.
+    pub window: Duration,
+    /// How many keys are remembered at most.
+    pub keys_max: usize,
+    /// Channels in which equal payloads are duplicates even without an id or sequence.
+    pub by_payload: Vec<Channel>,
+}
+
+impl Default for DedupConfig {
+    fn default() -> Self {
+        Self { window: Duration::from_secs(300), keys_max: 100_000, by_payload: Vec::new() }
+    }
+}
+
+/// Keys seen lately.
+#[derive(Debug)]
+pub struct DedupWindow {
+    window: Duration,
+    keys_max: usize,
+    order: VecDeque<(u128, Monotonic)>,
+    keys: HashSet<u128, BuildHasherDefault<LowBits>>,
+}
+
+impl DedupWindow {
+    /// An empty window.
+    pub fn new(config: &DedupConfig) -> Self {
+        Self {
+            window: config.window,
+            keys_max: config.keys_max,
+            order: VecDeque::with_capacity(config.keys_max.min(1 << 16)),
+            keys: HashSet::default(),
+        }
+    }
+
+    /// Remembers the key; `false` if it was there already. A full window first forgets its oldest key.
+    pub fn insert(&mut self, key: u128, now: Monotonic) -> bool {
+        self.expire(now);
+        if self.keys.contains(&key) {
+            return false;
+        }
+        if self.order.len() >= self.keys_max {
+            self.forget_oldest();
+        }
+        self.keys.insert(key);
+        self.order.push_back((key, now));
+        true
+    }
+
+    /// Forgets the newest keys again: their records were not accepted after all.
+    pub fn take_back(&mut self, count: usize) {
+        for (key, _) in self.order.drain(self.order.len().saturating_sub(count)..) {
+            self.keys.remove(&key);
+        }
+    }
+
+    /// How many keys are remembered.
+    pub fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    fn expire(&mut self, now: Monotonic) {
+        while self.order.front().is_some_and(|(_, at)| now.since(*at) >= self.window) {
+            self.forget_oldest();
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some((key, _)) = self.order.pop_front() {
+            self.keys.remove(&key);
+        }
+    }
+}
+
+/// The keys are hashes already; their low bits will do.
+#[derive(Debug, Default, Clone, Copy)]
+struct LowBits(u64);
+
+impl Hasher for LowBits {
+    fn write_u128(&mut self, key: u128) {
+        self.0 = key as u64;
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("only 128-bit keys are hashed");
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn window(seconds: u64, keys_max: usize) -> DedupWindow {
+        DedupWindow::new(&DedupConfig {
+            window: Duration::from_secs(seconds),
+            keys_max,
+            ..DedupConfig::default()
+        })
+    }
+
+    fn at(seconds: u64) -> Monotonic {
+        Monotonic(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn a_key_is_known_until_its_time_is_up() {
+        let mut seen = window(10, 100);
+        assert!(seen.insert(1, at(0)));
+        assert!(!seen.insert(1, at(9)));
+        assert!(seen.insert(1, at(10)), "ten seconds after it came, not after it was last asked for");
+        assert_eq!(seen.len(), 1);
+    }
+
+    #[test]
+    fn the_oldest_key_makes_room() {
+        let mut seen = window(10, 2);
+        for key in 1..=3 {
+            assert!(seen.insert(key, at(0)));
+        }
+        assert_eq!(seen.len(), 2);
+        assert!(!seen.insert(3, at(0)));
+        assert!(!seen.insert(2, at(0)));
+        assert!(seen.insert(1, at(0)));
+    }
+
+    #[test]
+    fn what_is_taken_back_may_come_again() {
+        let mut seen = window(10, 10);
+        seen.insert(1, at(0));
+        seen.insert(2, at(0));
+        seen.take_back(1);
+        assert!(seen.insert(2, at(0)));
+        assert!(!seen.insert(1, at(0)));
+        seen.take_back(99);
+        assert!(seen.is_empty());
+    }
+
+    proptest! {
+        /// The window against a list of everything that ever came.
+        #[test]
+        fn it_behaves_like_a_list(steps in prop::collection::vec((0..8_u128, 0..4_u64), 1..200), keys_max in 1..6_usize) {
+            let mut seen = window(5, keys_max);
+            let mut list: Vec<(u128, u64)> = Vec::new();
+            let mut now = 0;
+            for (key, pause) in steps {
+                now += pause;
+                list.retain(|(_, came)| now - came < 5);
+                let new = !list.iter().any(|(k, _)| *k == key);
+                if new {
+                    if list.len() == keys_max {
+                        list.remove(0);
+                    }
+                    list.push((key, now));
+                }
+                prop_assert_eq!(seen.insert(key, at(now)), new);
+                prop_assert_eq!(seen.len(), list.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The running whole: one task that writes the spool, one that feeds each sink.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use catchment_model::{Channel, Clock};
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
+
+use crate::books::{BookKeeper, Books};
+use crate::dead_letter::DeadLetters;
+use crate::deliver::{Deliverer, Delivery, DeliveryStatus, Storage, random_for};
+use crate::intake::{Intake, IntakeStatus, Writer, WriterState};
+use crate::sink::{Sink, SinkState};
+use crate::spool::{Spool, SpoolError};
+use crate::tail::Tail;
+use crate::{DedupConfig, DedupWindow};
+
+/// How the pipeline as a whole behaves.
+#[derive(Debug, Clone)]
+pub struct PipelineConfig {
+    /// Which records are dropped as duplicates, if any.
+    pub dedup: Option<DedupConfig>,
+    /// How much of the newest records is kept in memory for the sinks.
+    pub tail_bytes: usize,
+    /// How much may be on its way into the spool at once.
+    pub intake_bytes: usize,
+    /// The seed of the jitter.
+    pub seed: u64,
+}
+
+impl Default for PipelineConfig {
+    fn default() -> Self {
+        Self { dedup: None, tail_bytes: 32 << 20, intake_bytes: 32 << 20, seed: 0 }
+    }
+}
+
+/// A running pipeline.
+#[derive(Debug)]
+pub struct Pipeline {
+    intake: Intake,
+    books: Arc<BookKeeper>,
+    tail: Arc<Tail>,
+    closing: Arc<Notify>,
+    give_up: watch::Sender<bool>,
+    intake_status: watch::Receiver<IntakeStatus>,
+    sinks: Vec<(String, watch::Receiver<DeliveryStatus>)>,
+    writer: tokio::task::JoinHandle<Result<(), SpoolError>>,
+    deliveries: JoinSet<()>,
+}
+
+/// How the pipeline is doing.
+#[derive(Debug, Clone)]
+pub struct Health {
+    /// Why nothing is accepted, if so.
+    pub stopped: Option<String>,
+    /// Whether the spool is full.
+    pub full: bool,
+    /// What the spool takes on disk.
+    pub spool_bytes: u64,
+    /// In how many segments.
+    pub spool_segments: usize,
+    /// What is kept in memory for the sinks.
+    pub tail_bytes: usize,
+    /// How each sink is doing.
+    pub sinks: Vec<SinkHealth>,
+}
+
+/// How one sink is doing.
+#[derive(Debug, Clone)]
+pub struct SinkHealth {
+    /// Which.
+    pub name: String,
+    /// Its state.
+    pub state: SinkState,
+    /// How long its last batch took: S1's `write_batch_latency_ms`.
+    pub last_write: Duration,
+}
+
+impl Health {
+    /// Whether records are accepted.
+    pub fn is_ready(&self) -> bool {
+        self.stopped.is_none()
+    }
+}
+
+impl Pipeline {
+    /// Starts the tasks. Each sink goes on where its cursor is; a new one starts with the oldest record.
+    pub fn start(
+        mut spool: Spool,
+        sinks: Vec<(Arc<dyn Sink>, Delivery)>,
+        config: PipelineConfig,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, SpoolError> {
+        assert!(!sinks.is_empty(), "a pipeline without a sink would fill its spool for ever");
+        let names: Vec<String> = sinks.iter().map(|(sink, _)| sink.name().to_owned()).collect();
+        let cursors = spool.serve(&names);
+        let books = Arc::new(BookKeeper::default());
+        let tail_bytes = if spool.is_on_disk() { config.tail_bytes } else { usize::MAX };
+        let tail = Arc::new(Tail::new(spool.readable(), tail_bytes));
+        let storage = spool.maybe_disk().map(|disk| Storage { disk, dir: spool.config().dir.clone() });
+        let (give_up, giving_up) = watch::channel(false);
+        // Full: deliveries wait for the writer to note how far they are.
+        let (notes, noted) = mpsc::channel(1_024);
+        let mut deliveries = JoinSet::new();
+        let mut statuses = Vec::new();
+        for ((sink, delivery), cursor) in sinks.into_iter().zip(cursors) {
+            books.sink_known(sink.name());
+            let status = watch::Sender::new(DeliveryStatus {
+                state: SinkState::Ok,
+                cursor,
+                last_write: Duration::ZERO,
+            });
+            statuses.push((sink.name().to_owned(), status.subscribe()));
+            let open_letters = |s: &Storage| DeadLetters::open(Arc::clone(&s.disk), &s.dir, sink.name());
+            let dead_letters = storage.as_ref().map(open_letters).transpose();
+            deliveries.spawn(
+                Deliverer {
+                    random: random_for(config.seed, sink.name()),
+                    config: delivery,
+                    spool: spool.id(),
+                    start_seq: spool.next_seq(),
+                    cursor,
+                    tail: Arc::clone(&tail),
+                    frontier: tail.watch(),
+                    give_up: giving_up.clone(),
+                    notes: notes.clone(),
+                    books: Arc::clone(&books),
+                    clock: Arc::clone(&clock),
+                    dead_letters: dead_letters.map_err(|source| SpoolError::Open {
+                        path: spool.config().dir.join("dead_letter"),
+                        source,
+                    })?,
+                    storage: storage.clone(),
+                    status,
+                    failures: 0,
+                    sink,
+                }
+                .run(),
+            );
+        }
+        drop(notes);
+        let by_payload: Arc<[Channel]> = config.dedup.iter().flat_map(|d| d.by_payload.clone()).collect();
+        // Full: whoever offers a draft waits, and the sockets behind them back up.
+        let (door, offered) = mpsc::channel(256);
+        let room_kib = (config.intake_bytes / 1024).max(1) as u32;
+        let intake = Intake { door, room: Arc::new(Semaphore::new(room_kib as usize)), room_kib, by_payload };
+        let closing = Arc::new(Notify::new());
+        let (status, intake_status) = watch::channel(IntakeStatus::default());
+        let writer = Writer {
+            spool,
+            dedup: config.dedup.as_ref().map(DedupWindow::new),
+            tail: Arc::clone(&tail),
+            books: Arc::clone(&books),
+            clock,
+            door: offered,
+            notes: noted,
+            closing: Arc::clone(&closing),
+            status,
+            state: WriterState::default(),
+        };
+        let writer = tokio::spawn(writer.run());
+        Ok(Self { intake, books, tail, closing, give_up, intake_status, sinks: statuses, writer, deliveries })
+    }
+
+    /// The door for records.
+    pub fn intake(&self) -> Intake {
+        self.intake.clone()
+    }
+
+    /// The counters as they are now.
+    pub fn books(&self) -> Books {
+        self.books.snapshot()
+    }
+
+    /// How it is doing.
+    pub fn health(&self) -> Health {
+        let status = self.intake_status.borrow().clone();
+        let sinks = self.sinks.iter().map(|(name, status)| {
+            let status = status.borrow();
+            SinkHealth { name: name.clone(), state: status.state, last_write: status.last_write }
+        });
+        Health {
+            stopped: status.stopped,
+            full: status.full,
+            spool_bytes: status.spool_bytes,
+            spool_segments: status.spool_segments,
+            tail_bytes: self.tail.bytes(),
+            sinks: sinks.collect(),
+        }
+    }
+
+    /// Takes no more records, makes durable what was offered, delivers what is in the spool, and closes. A sink that has
+    /// not taken everything after `patience` is left: its records stay in the spool for the next start.
+    pub async fn close(mut self, patience: Duration) -> Result<Books, SpoolError> {
+        self.closing.notify_one();
+        let drained = async { while self.deliveries.join_next().await.is_some() {} };
+        if tokio::time::timeout(patience, drained).await.is_err() {
+            self.give_up.send_replace(true);
+            // A sink that hangs in the middle of a write is not waited for.
+            let last = async { while self.deliveries.join_next().await.is_some() {} };
+            if tokio::time::timeout(Duration::from_secs(1), last).await.is_err() {
+                self.deliveries.shutdown().await;
+            }
+        }
+        self.writer.await.expect("the writer does not panic")?;
+        Ok(self.books.snapshot())
+    }
+}

@@ -1,0 +1,765 @@
+//! The spool: where a record becomes durable, and stays until every sink has it.
+//!
+//! ```text
+//! spool/
+//!   lock                  held while a process uses the folder
+//!   spool_000007.dat      segments, oldest first; the last one is open (layout: frame.rs)
+//!   spool_000008.dat
+//!   cursors               how far each sink has come, the spool's id, whether it was closed properly
+//!   reserve               space kept back, so that a full disk can still be told of in the data
+//!   quarantine/           damaged bytes
+//!   dead_letter/          records a sink refused
+//! ```
+//!
+//! Rules: a name once written is durable before anything relies on it; a file whose write or sync failed is never
+//! synced again, its group is written anew to another segment; cursors are saved before segments go; a number once given
+//! to a record is never given to another. A start always succeeds: what is damaged is set aside and told of.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use catchment_model::{Channel, SpoolId, UnixMs, UnixNs, Venue};
+use serde::{Deserialize, Serialize};
+
+use crate::batch::BatchBuilder;
+use crate::disk::{self, Disk, DiskFile, SyncPoint};
+use crate::frame::{self, HEADER, Header};
+use crate::reader::{self, Damage, DamageKind, Piece, Position};
+use crate::{events, s1};
+
+/// `[persistence.spool]`, checked.
+#[derive(Debug, Clone)]
+pub struct SpoolConfig {
+    /// The folder; one process at a time.
+    pub dir: PathBuf,
+    /// A segment that would grow beyond this is followed by another.
+    pub segment_bytes_max: u64,
+    /// What all segments together may take.
+    pub total_bytes_max: u64,
+    /// What happens when they do.
+    pub on_full: OnFull,
+    /// How long a record may wait for others to be made durable with it.
+    pub commit_age: Duration,
+    /// How many bytes are made durable at once.
+    pub commit_bytes: usize,
+    /// Space kept back for a full disk.
+    pub reserve_bytes: u64,
+}
+
+impl SpoolConfig {
+    /// S1's defaults, in this folder.
+    pub fn at(dir: impl Into<PathBuf>) -> Self {
+        Self {
+            dir: dir.into(),
+            segment_bytes_max: 64 << 20,
+            total_bytes_max: 1024 << 20,
+            on_full: OnFull::DropTickerDepthKeepTrade,
+            commit_age: Duration::from_millis(5),
+            commit_bytes: 1 << 20,
+            reserve_bytes: 1 << 20,
+        }
+    }
+}
+
+/// What happens to new records while the spool is full: S1's three policies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnFull {
+    /// They are dropped and counted.
+    DropAll,
+    /// Tickers and books are dropped and counted; trades and the rest wait.
+    DropTickerDepthKeepTrade,
+    /// They wait.
+    Block,
+}
+
+/// Why the spool could not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum SpoolError {
+    /// Another process has the folder.
+    #[error(
+        "the spool {} is in use by another process; give this one its own [persistence.spool] dir, or stop the other",
+        .0.display()
+    )]
+    InUse(PathBuf),
+    /// The folder cannot be used at all.
+    #[error("cannot use the spool {}: {source}; check that the folder exists and may be written", path.display())]
+    Open {
+        /// Which file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Nothing can be made durable just now.
+    #[error("cannot write to the spool {}: {source}{}", dir.display(), advice(source))]
+    Storage {
+        /// The folder.
+        dir: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// What a person can do about it.
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull => "; free some space or move [persistence.spool] dir to a larger disk",
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "; the file system has become read-only, look at the system's log"
+        }
+        io::ErrorKind::PermissionDenied => "; let this user write there",
+        _ => "; the disk may be failing, look at the system's log",
+    }
+}
+
+/// How far a sink has come: everything before this place is settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Cursor {
+    pub(crate) at: Position,
+    /// The number of the last settled record.
+    pub(crate) seq: u64,
+}
+
+/// What a start noticed.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    /// There was a spool, and it was not closed properly.
+    pub(crate) unclean: bool,
+    /// Segments whose header is not as written.
+    pub(crate) damage: Vec<Damage>,
+    /// When each stream of the newest segments was last heard of.
+    pub(crate) last_seen: BTreeMap<(Venue, Channel), UnixMs>,
+}
+
+/// An open spool. Only one task writes to it; see `intake`.
+pub struct Spool {
+    config: SpoolConfig,
+    id: SpoolId,
+    next_seq: u64,
+    next_segment: u32,
+    open: Option<OpenSegment>,
+    segments: BTreeMap<u32, Segment>,
+    cursors: BTreeMap<String, Cursor>,
+    findings: Findings,
+    /// None: the memory-only path, `enabled = false`.
+    files: Option<Files>,
+}
+
+struct Files {
+    disk: Arc<dyn Disk>,
+    _lock: Box<dyn Send + Sync>,
+    reserved: bool,
+}
+
+struct OpenSegment {
+    number: u32,
+    len: u64,
+    file: Option<Box<dyn DiskFile>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Segment {
+    /// How much of it may be read.
+    durable: u64,
+    /// It could not be read to its end, so it is kept for a person to look at.
+    unreadable: bool,
+}
+
+/// What the first bytes of a segment's file say it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// Ours.
+    Ours(Header),
+    /// Ours, with a damaged header; or nothing that could be read.
+    Headless,
+    /// In S1's format.
+    Old,
+}
+
+impl Found {
+    fn at_the_start_of(bytes: &[u8]) -> Self {
+        match Header::decode(bytes) {
+            Some(header) => Self::Ours(header),
+            None if !Header::looks_like_ours(bytes) && s1::looks_old(bytes) => Self::Old,
+            None => Self::Headless,
+        }
+    }
+
+    pub(crate) fn header(&self) -> Option<&Header> {
+        match self {
+            Self::Ours(header) => Some(header),
+            Self::Headless | Self::Old => None,
+        }
+    }
+}
+
+impl std::fmt::Debug for Spool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Spool")
+            .field("id", &self.id)
+            .field("next_seq", &self.next_seq)
+            .finish_non_exhaustive()
+    }
+}
+
+// Opening and repair.
+impl Spool {
+    /// Opens the folder, making it if need be, and repairs what a crash has left. `random` becomes the spool's id if it
+    /// has none yet.
+    pub fn open(config: SpoolConfig, disk: Arc<dyn Disk>, random: u64) -> Result<Self, SpoolError> {
+        let failed = |source| SpoolError::Open { path: config.dir.clone(), source };
+        disk::create_dir_all(&*disk, &config.dir, SyncPoint::SpoolFolder).map_err(failed)?;
+        let lock = disk.lock(&config.dir.join("lock")).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => SpoolError::InUse(config.dir.clone()),
+            _ => failed(error),
+        })?;
+        let files = Files { disk, _lock: lock, reserved: false };
+        let mut spool = Self::empty(config, SpoolId::new(random), Some(files));
+        spool.recover().map_err(|source| SpoolError::Open { path: spool.config.dir.clone(), source })?;
+        Ok(spool)
+    }
+
+    /// A spool that keeps nothing on disk: what is not delivered when the process ends is lost.
+    pub fn in_memory(config: SpoolConfig, random: u64) -> Self {
+        Self::empty(config, SpoolId::new(random), None)
+    }
+
+    fn empty(config: SpoolConfig, id: SpoolId, files: Option<Files>) -> Self {
+        Self {
+            config,
+            id,
+            next_seq: 1,
+            next_segment: 1,
+            open: None,
+            segments: BTreeMap::new(),
+            cursors: BTreeMap::new(),
+            findings: Findings::default(),
+            files,
+        }
+    }
+
+    fn recover(&mut self) -> io::Result<()> {
+        let disk = self.disk();
+        let saved = match disk::read_file(&*disk, &self.config.dir.join("cursors"), 1 << 20) {
+            Ok(bytes) => SavedCursors::decode(&bytes),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        let mut headers = self.find_segments()?;
+        if let Some(id) = self.find_id(saved.as_ref(), &headers)? {
+            self.id = id;
+        }
+        if let Some(saved) = &saved {
+            self.next_seq = saved.next_seq;
+            self.cursors = saved.cursors();
+        }
+        // With the segments gone, only the cursors know which numbers they had.
+        let newest_read = self.cursors.values().map(|cursor| cursor.at.segment).max();
+        self.next_segment = self.next_segment.max(newest_read.map_or(1, |number| number + 1));
+        self.number_after_newest(&headers)?;
+        s1::convert_all(self, &mut headers)?;
+        let headless = headers.iter().filter(|(_, found)| **found == Found::Headless);
+        self.findings.damage = headless.map(|(number, _)| damaged_header(*number)).collect();
+        self.findings.unclean = match &saved {
+            Some(saved) => !saved.clean,
+            None => !headers.is_empty(),
+        };
+        self.save_cursors(false)?;
+        // A full disk must not keep us from starting: what is in the spool can still be delivered.
+        if let Err(error) = self.take_reserve() {
+            events::reserve_missing(&self.config.dir, &error);
+        }
+        Ok(())
+    }
+
+    /// Lists the segments and reads their headers; clears away what a crash left half made.
+    fn find_segments(&mut self) -> io::Result<BTreeMap<u32, Found>> {
+        let disk = self.disk();
+        let mut headers = BTreeMap::new();
+        for entry in disk.list(&self.config.dir)? {
+            if entry.name.ends_with(".tmp") {
+                disk.remove(&self.config.dir.join(&entry.name))?;
+                continue;
+            }
+            let Some(number) = segment_number(&entry.name) else { continue };
+            let path = self.config.dir.join(&entry.name);
+            let file = disk.open(&path)?;
+            let len = file.len()?;
+            if len < HEADER as u64 && !s1::looks_old(&disk::read_file(&*disk, &path, HEADER as u64)?) {
+                disk.remove(&path)?; // made, and nothing written to it any more
+                continue;
+            }
+            let mut bytes = [0; HEADER];
+            let read = file.read_at(&mut bytes, 0)?;
+            headers.insert(number, Found::at_the_start_of(&bytes[..read]));
+            self.segments.insert(number, Segment { durable: len, unreadable: false });
+            self.next_segment = number + 1;
+        }
+        Ok(headers)
+    }
+
+    /// The id this folder has had so far: from the cursors, a header, or any record's own text.
+    fn find_id(
+        &self,
+        saved: Option<&SavedCursors>,
+        headers: &BTreeMap<u32, Found>,
+    ) -> io::Result<Option<SpoolId>> {
+        let named = saved.and_then(|s| s.spool.parse().ok());
+        if let Some(id) = named.or_else(|| headers.values().find_map(Found::header).map(|h| h.spool)) {
+            return Ok(Some(id));
+        }
+        for number in headers.keys() {
+            let mut found = None;
+            self.scan(*number, |frames| found = found.or_else(|| first_id(frames)))?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Continues the numbering after whatever the newest segments hold, torn records included.
+    fn number_after_newest(&mut self, headers: &BTreeMap<u32, Found>) -> io::Result<()> {
+        let mut seq = self.next_seq - 1;
+        seq = self.cursors.values().map(|c| c.seq).fold(seq, u64::max);
+        seq = headers
+            .values()
+            .filter_map(Found::header)
+            .map(|h| h.first_seq.saturating_sub(1))
+            .fold(seq, u64::max);
+        let mut last_seen = BTreeMap::new();
+        // The newest two: the last one may have been opened a moment before the end.
+        let ours = headers.iter().rev().filter(|(_, found)| **found != Found::Old);
+        for number in ours.map(|(number, _)| number).take(2) {
+            let torn = self.scan(*number, |frames| {
+                let mut builder = BatchBuilder::new(self.id);
+                let (_, last) = builder.take(&Arc::new(frames.to_vec()), 0, 0, usize::MAX, usize::MAX);
+                seq = seq.max(last);
+                for record in builder.build().iter() {
+                    let seen: &mut UnixMs =
+                        last_seen.entry(record.stream()).or_insert(record.received_at().ms());
+                    *seen = (*seen).max(record.received_at().ms());
+                }
+            })?;
+            // A torn or damaged stretch may hold records that a sink has seen: their numbers are spent.
+            seq += torn / frame::HEAD as u64;
+        }
+        self.findings.last_seen = last_seen;
+        self.next_seq = seq + 1;
+        Ok(())
+    }
+
+    /// Shows all sound frames of a segment, a piece at a time; says how many bytes at its end are not sound.
+    fn scan(&self, number: u32, mut each: impl FnMut(&[u8])) -> io::Result<u64> {
+        let file = self.disk().open(&self.segment_path(number))?;
+        let end = file.len()?;
+        let mut at = Position { segment: number, offset: HEADER as u64 };
+        let mut torn = 0;
+        loop {
+            match reader::read_piece(&*file, at, end, 0)? {
+                Piece::Frames(frames) => {
+                    each(&frames);
+                    at.offset += frames.len() as u64;
+                }
+                Piece::Damage(damage) => {
+                    torn = if damage.kind == DamageKind::TornTail { damage.len } else { 0 };
+                    at.offset += damage.len;
+                }
+                Piece::End => return Ok(torn),
+            }
+        }
+    }
+}
+
+// Writing.
+impl Spool {
+    /// Writes whole numbered frames and waits until they are durable; says where they lie. If it fails, the numbers up
+    /// to `last_seq` are spent all the same: part of the group may be on the disk.
+    pub(crate) fn append(&mut self, frames: &mut [u8], last_seq: u64) -> Result<Position, SpoolError> {
+        debug_assert!(last_seq >= self.next_seq, "numbers only grow");
+        let first_seq = self.next_seq;
+        let appended = self.append_once(frames, first_seq).or_else(|error| {
+            // The file that failed is left alone for good; the group goes to another.
+            events::segment_abandoned(&self.config.dir, self.open.as_ref().map(|open| open.number), &error);
+            self.abandon();
+            self.append_once(frames, first_seq)
+        });
+        self.next_seq = last_seq + 1;
+        appended.map_err(|source| {
+            self.abandon();
+            self.release_reserve(&source);
+            SpoolError::Storage { dir: self.config.dir.clone(), source }
+        })
+    }
+
+    fn append_once(&mut self, frames: &mut [u8], first_seq: u64) -> io::Result<Position> {
+        let full = |open: &OpenSegment| {
+            open.len > HEADER as u64 && open.len + frames.len() as u64 > self.config.segment_bytes_max
+        };
+        if self.open.as_ref().is_some_and(full) {
+            self.open = None;
+        }
+        let is_new = self.open.is_none();
+        if is_new {
+            self.create_segment(first_seq)?;
+        }
+        let open = self.open.as_mut().expect("just made");
+        let at = Position { segment: open.number, offset: open.len };
+        frame::stamp(frames, at.segment, at.offset);
+        if let Some(file) = &mut open.file {
+            file.append(frames)?;
+            file.sync(SyncPoint::SegmentData)?;
+            if is_new {
+                self.files
+                    .as_ref()
+                    .expect("a file has a disk")
+                    .disk
+                    .sync_dir(&self.config.dir, SyncPoint::SegmentEntry)?;
+            }
+        }
+        open.len += frames.len() as u64;
+        self.segments.insert(open.number, Segment { durable: open.len, unreadable: false });
+        Ok(at)
+    }
+
+    fn create_segment(&mut self, first_seq: u64) -> io::Result<()> {
+        let number = self.next_segment;
+        let header = Header { segment: number, converted_from: None, spool: self.id, first_seq };
+        let mut file = None;
+        if let Some(files) = &self.files {
+            file = Some(files.disk.create(&self.segment_path(number))?);
+        }
+        self.next_segment += 1;
+        let open = self.open.insert(OpenSegment { number, len: HEADER as u64, file });
+        match &mut open.file {
+            Some(file) => file.append(&header.encode()),
+            None => Ok(()),
+        }
+    }
+
+    /// Turns away from the open segment after an error. What was durable in it stays; the rest is cut off if the disk
+    /// lets us, and is never synced again either way.
+    fn abandon(&mut self) {
+        let Some(open) = self.open.take() else { return };
+        let Some(mut file) = open.file else { return };
+        let path = self.segment_path(open.number);
+        let cleared = match self.segments.get(&open.number) {
+            Some(segment) => file.cut(segment.durable),
+            None => self.disk().remove(&path),
+        };
+        match cleared {
+            // No hole in the numbers: a hole means that a segment was lost.
+            Ok(()) if !self.segments.contains_key(&open.number) => self.next_segment = open.number,
+            Ok(()) => {}
+            Err(error) => events::abandoned_segment_left(&path, &error),
+        }
+    }
+
+    /// Whether so many more bytes fit under the cap.
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+        // An empty spool takes its first record whatever its size.
+        self.segments.is_empty() || self.bytes() + bytes as u64 <= self.config.total_bytes_max
+    }
+
+    /// Begins a new segment with the next record, so that the open one can go once it is settled.
+    pub(crate) fn seal(&mut self) {
+        self.open = None;
+    }
+
+    /// Keeps back the space without which a full disk could not even be told of.
+    fn take_reserve(&mut self) -> io::Result<()> {
+        let path = self.config.dir.join("reserve");
+        let kept = self.disk().open(&path).and_then(|file| file.len()).unwrap_or(0);
+        if kept != self.config.reserve_bytes {
+            return self.try_disk();
+        }
+        self.set_reserved(true);
+        Ok(())
+    }
+
+    /// Writes the reserve anew: the trial of a disk that has failed.
+    pub(crate) fn try_disk(&mut self) -> io::Result<()> {
+        let zeros = vec![0; self.config.reserve_bytes as usize];
+        let path = self.config.dir.join("reserve");
+        disk::replace_file(&*self.disk(), &path, &zeros, SyncPoint::ReserveData, SyncPoint::ReserveEntry)?;
+        self.set_reserved(true);
+        Ok(())
+    }
+
+    fn set_reserved(&mut self, reserved: bool) {
+        if let Some(files) = &mut self.files {
+            files.reserved = reserved;
+        }
+    }
+
+    /// Whether the reserve is in place; while it is not, the disk counts as failing.
+    pub(crate) fn has_reserve(&self) -> bool {
+        self.files.as_ref().is_none_or(|files| files.reserved)
+    }
+
+    /// After a failure the reserve counts as gone; on a full disk it really goes, and makes room for the gap.
+    fn release_reserve(&mut self, error: &io::Error) {
+        self.set_reserved(false);
+        if error.kind() == io::ErrorKind::StorageFull {
+            for name in ["reserve", "reserve.tmp"] {
+                // Already gone, or read-only: there is nothing more to be done about it here.
+                let _ = self.disk().remove(&self.config.dir.join(name));
+            }
+        }
+    }
+}
+
+// Cursors and removal.
+impl Spool {
+    /// Names the sinks that will read. A sink not seen before starts with the oldest record; one that is no longer
+    /// there holds nothing back any more.
+    pub(crate) fn serve(&mut self, sinks: &[String]) -> Vec<Cursor> {
+        for gone in self.cursors.keys().filter(|name| !sinks.contains(name)) {
+            events::cursor_dropped(gone);
+        }
+        self.cursors.retain(|name, _| sinks.contains(name));
+        for name in sinks {
+            self.cursors.entry(name.clone()).or_default();
+        }
+        sinks.iter().map(|name| self.cursors[name]).collect()
+    }
+
+    /// A sink has everything before this place.
+    pub(crate) fn settle(&mut self, sink: &str, cursor: Cursor) {
+        if let Some(known) = self.cursors.get_mut(sink) {
+            debug_assert!(cursor >= *known, "cursors only move forward");
+            *known = cursor;
+        }
+    }
+
+    /// Saves the cursors, then removes the segments that every sink is done with. Says which are gone.
+    pub(crate) fn tidy(&mut self, clean: bool) -> Result<Vec<u32>, SpoolError> {
+        let done = self.settled_segments();
+        if self.files.is_some() {
+            self.save_and_remove(&done, clean)
+                .map_err(|source| SpoolError::Storage { dir: self.config.dir.clone(), source })?;
+        }
+        for number in &done {
+            self.segments.remove(number);
+        }
+        Ok(done)
+    }
+
+    fn save_and_remove(&self, done: &[u32], clean: bool) -> io::Result<()> {
+        // In this order: with the segments gone, only the cursors know which numbers are spent.
+        self.save_cursors(clean)?;
+        if done.is_empty() {
+            return Ok(());
+        }
+        let disk = self.disk();
+        for number in done {
+            let path = self.segment_path(*number);
+            if self.segments[number].unreadable {
+                disk.rename(&path, &disk::with_suffix(&path, ".unreadable"))?;
+            } else {
+                disk.remove(&path)?;
+            }
+        }
+        disk.sync_dir(&self.config.dir, SyncPoint::SegmentRemoval)
+    }
+
+    /// Segments, other than the open one, that lie before every cursor.
+    fn settled_segments(&self) -> Vec<u32> {
+        let open = self.open.as_ref().map(|open| open.number);
+        let settled = |number: u32, segment: &Segment| {
+            self.cursors
+                .values()
+                .all(|c| c.at.segment > number || (c.at.segment == number && c.at.offset >= segment.durable))
+        };
+        let done = self.segments.iter().filter(|(n, s)| Some(**n) != open && settled(**n, s));
+        done.map(|(number, _)| *number).collect()
+    }
+
+    /// Everything before this segment is settled with every sink.
+    pub(crate) fn settled_before(&self) -> u32 {
+        self.cursors.values().map(|cursor| cursor.at.segment).min().unwrap_or(0)
+    }
+
+    fn save_cursors(&self, clean: bool) -> io::Result<()> {
+        let sinks = self.cursors.iter().map(|(name, c)| {
+            (name.clone(), SavedCursor { segment: c.at.segment, offset: c.at.offset, seq: c.seq })
+        });
+        let saved = SavedCursors {
+            version: 1,
+            spool: self.id.to_string(),
+            next_seq: self.next_seq,
+            clean,
+            sinks: sinks.collect(),
+        };
+        let path = self.config.dir.join("cursors");
+        disk::replace_file(
+            &*self.disk(),
+            &path,
+            &saved.encode(),
+            SyncPoint::CursorsData,
+            SyncPoint::CursorsEntry,
+        )
+    }
+
+    /// Keeps the segment's file when it is settled: a person should look at it.
+    pub(crate) fn mark_unreadable(&mut self, number: u32) {
+        if let Some(segment) = self.segments.get_mut(&number) {
+            segment.unreadable = true;
+        }
+    }
+}
+
+// What others may know.
+impl Spool {
+    /// The spool's id, the first half of every record's id.
+    pub fn id(&self) -> SpoolId {
+        self.id
+    }
+
+    /// What the segments take on disk.
+    pub fn bytes(&self) -> u64 {
+        self.segments.values().map(|segment| segment.durable).sum()
+    }
+
+    /// How many segments there are.
+    pub fn segments(&self) -> usize {
+        self.segments.len()
+    }
+
+    pub(crate) fn next_seq(&self) -> u64 {
+        self.next_seq
+    }
+
+    pub(crate) fn config(&self) -> &SpoolConfig {
+        &self.config
+    }
+
+    pub(crate) fn take_findings(&mut self) -> Findings {
+        std::mem::take(&mut self.findings)
+    }
+
+    /// How much of each segment may be read.
+    pub(crate) fn readable(&self) -> BTreeMap<u32, u64> {
+        self.segments.iter().map(|(number, segment)| (*number, segment.durable)).collect()
+    }
+
+    pub(crate) fn is_on_disk(&self) -> bool {
+        self.files.is_some()
+    }
+
+    pub(crate) fn disk(&self) -> Arc<dyn Disk> {
+        Arc::clone(&self.files.as_ref().expect("only asked of a spool on disk").disk)
+    }
+
+    pub(crate) fn maybe_disk(&self) -> Option<Arc<dyn Disk>> {
+        self.files.as_ref().map(|files| Arc::clone(&files.disk))
+    }
+
+    pub(crate) fn segment_path(&self, number: u32) -> PathBuf {
+        segment_path(&self.config.dir, number)
+    }
+}
+
+// For `s1`, which adds whole segments made from old ones.
+impl Spool {
+    pub(crate) fn adopt(&mut self, number: u32, len: u64, next_seq: u64) {
+        self.segments.insert(number, Segment { durable: len, unreadable: false });
+        self.next_segment = self.next_segment.max(number + 1);
+        self.next_seq = next_seq;
+    }
+
+    pub(crate) fn disown(&mut self, number: u32) {
+        self.segments.remove(&number);
+    }
+
+    pub(crate) fn next_segment(&self) -> u32 {
+        self.next_segment
+    }
+}
+
+impl PartialOrd for Cursor {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        self.at.partial_cmp(&other.at)
+    }
+}
+
+pub(crate) fn segment_path(dir: &Path, number: u32) -> PathBuf {
+    dir.join(format!("spool_{number:06}.dat"))
+}
+
+fn segment_number(name: &str) -> Option<u32> {
+    let digits = name.strip_prefix("spool_")?.strip_suffix(".dat")?;
+    let number = digits.parse().ok()?;
+    (format!("{number:06}") == digits).then_some(number)
+}
+
+fn damaged_header(segment: u32) -> Damage {
+    let at = Position { segment, offset: 0 };
+    Damage { at, len: HEADER as u64, kind: DamageKind::Header, after_seq: 0, before_seq: None }
+}
+
+/// The spool's id, from the text of the first record.
+fn first_id(frames: &[u8]) -> Option<SpoolId> {
+    let len = frame::frame_len(frames)?;
+    let line = frames.get(frame::HEAD..len)?.strip_suffix(b"\n")?;
+    let parsed = catchment_model::EnvelopeLine::parse(line).ok()?;
+    parsed.id().map(|id| id.spool)
+}
+
+/// The file `cursors`: one line of JSON, one line with its checksum.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SavedCursors {
+    version: u32,
+    spool: String,
+    next_seq: u64,
+    clean: bool,
+    sinks: BTreeMap<String, SavedCursor>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SavedCursor {
+    segment: u32,
+    offset: u64,
+    seq: u64,
+}
+
+impl SavedCursors {
+    fn encode(&self) -> Vec<u8> {
+        let json = serde_json::to_string(self).expect("plain fields always serialise");
+        format!("{json}\n{:08x}\n", crc32c::crc32c(json.as_bytes())).into_bytes()
+    }
+
+    /// Nothing if any bit is not as written; every sink then starts with the oldest record and keeps one copy.
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(bytes).ok()?;
+        let (json, crc) = text.strip_suffix('\n')?.split_once('\n')?;
+        let sound = crc == format!("{:08x}", crc32c::crc32c(json.as_bytes()));
+        let saved: Self = serde_json::from_str(json).ok().filter(|_| sound)?;
+        (saved.version == 1).then_some(saved)
+    }
+
+    fn cursors(&self) -> BTreeMap<String, Cursor> {
+        let cursor =
+            |c: &SavedCursor| Cursor { at: Position { segment: c.segment, offset: c.offset }, seq: c.seq };
+        self.sinks.iter().map(|(name, saved)| (name.clone(), cursor(saved))).collect()
+    }
+}
+
+/// Where a damaged stretch lay, in words.
+pub(crate) fn describe(damage: &Damage) -> String {
+    format!("{} in spool_{:06}.dat at byte {}", damage.kind.as_str(), damage.at.segment, damage.at.offset)
+}
+
+/// Now, for a gap that ends now.
+pub(crate) fn gap_times(from: Option<UnixMs>, now: UnixNs) -> (UnixMs, UnixMs) {
+    let to = now.ms();
+    (from.unwrap_or(to).min(to), to)
+}
+
+#[cfg(test)]
+mod tests;
