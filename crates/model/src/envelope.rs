@@ -176,7 +176,7 @@ impl<'a> Payload<'a> {
     /// Checks that the bytes are one JSON value, in UTF-8, on one line. Numbers are not read, nesting costs no stack.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, PayloadError> {
         let raw: &RawValue = serde_json::from_slice(bytes)?;
-        match raw.get().bytes().position(|b| b == b'\n') {
+        match memchr::memchr(b'\n', raw.get().as_bytes()) {
             Some(at) => Err(PayloadError::LineBreak(at)),
             None => Ok(Self(raw.get().as_bytes())),
         }
@@ -186,7 +186,7 @@ impl<'a> Payload<'a> {
     /// thing is looked for all the same.
     pub fn already_validated(bytes: &'a [u8]) -> Result<Self, PayloadError> {
         debug_assert!(serde_json::from_slice::<&RawValue>(bytes).is_ok(), "the caller has validated it");
-        match bytes.iter().position(|b| *b == b'\n') {
+        match memchr::memchr(b'\n', bytes) {
             Some(at) => Err(PayloadError::LineBreak(at)),
             None => Ok(Self(bytes)),
         }

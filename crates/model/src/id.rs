@@ -57,14 +57,11 @@ impl RecordId {
 
     /// The id as text, without an allocation.
     pub fn text(&self) -> [u8; Self::LEN] {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut out = [b'-'; Self::LEN];
-        for (at, digit) in out[..12].iter_mut().enumerate() {
-            *digit = DIGITS[(self.spool.0 >> (44 - 4 * at) & 0xf) as usize];
-        }
-        for (at, digit) in out[13..].iter_mut().enumerate() {
-            *digit = DIGITS[(self.seq >> (60 - 4 * at) & 0xf) as usize];
-        }
+        out[..8].copy_from_slice(&hex_digits((self.spool.0 >> 16) as u32));
+        out[8..12].copy_from_slice(&hex_digits((self.spool.0 << 16) as u32)[..4]);
+        out[13..21].copy_from_slice(&hex_digits((self.seq >> 32) as u32));
+        out[21..].copy_from_slice(&hex_digits(self.seq as u32));
         out
     }
 }
@@ -93,6 +90,18 @@ impl FromStr for RecordId {
         let seq = hex(&bytes[13..], 16).ok_or_else(wrong)?;
         Ok(Self { spool, seq })
     }
+}
+
+/// Eight lower-case hex digits, all at once: every record needs an id.
+fn hex_digits(value: u32) -> [u8; 8] {
+    // One nibble a byte.
+    let mut nibbles = u64::from(value);
+    nibbles = (nibbles << 16 | nibbles) & 0x0000_ffff_0000_ffff;
+    nibbles = (nibbles << 8 | nibbles) & 0x00ff_00ff_00ff_00ff;
+    nibbles = (nibbles << 4 | nibbles) & 0x0f0f_0f0f_0f0f_0f0f;
+    // Ten and more carry into the fifth bit, and are letters.
+    let letters = (nibbles + 0x0606_0606_0606_0606) >> 4 & 0x0101_0101_0101_0101;
+    (nibbles + 0x3030_3030_3030_3030 + letters * 39).to_be_bytes()
 }
 
 /// Lower-case hex of exactly `len` digits: each id has one spelling.

@@ -69,7 +69,7 @@ impl Batch {
 
     /// A batch of these envelopes, numbered from `first_seq`, that has been through no spool. For tests of sinks.
     pub fn of(spool: SpoolId, first_seq: u64, envelopes: &[Envelope<'_>]) -> Batch {
-        let mut draft = crate::Draft::new(Arc::new([]));
+        let mut draft = crate::Draft::new(crate::Keys::Off);
         for envelope in envelopes {
             draft.push(envelope).expect("a test's records are small");
         }

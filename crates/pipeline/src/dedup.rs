@@ -26,6 +26,9 @@ impl Default for DedupConfig {
     }
 }
 
+/// Room is taken for so many keys from the start; a larger window grows as it needs.
+const ROOM_MAX: usize = 1 << 20;
+
 /// Keys seen lately.
 #[derive(Debug)]
 pub struct DedupWindow {
@@ -41,21 +44,23 @@ impl DedupWindow {
         Self {
             window: config.window,
             keys_max: config.keys_max,
-            order: VecDeque::with_capacity(config.keys_max.min(1 << 16)),
-            keys: HashSet::default(),
+            order: VecDeque::with_capacity(config.keys_max.min(ROOM_MAX)),
+            keys: HashSet::with_capacity_and_hasher(
+                config.keys_max.min(ROOM_MAX) + 1,
+                BuildHasherDefault::default(),
+            ),
         }
     }
 
     /// Remembers the key; `false` if it was there already. A full window first forgets its oldest key.
     pub fn insert(&mut self, key: u128, now: Monotonic) -> bool {
         self.expire(now);
-        if self.keys.contains(&key) {
+        if !self.keys.insert(key) {
             return false;
         }
         if self.order.len() >= self.keys_max {
             self.forget_oldest();
         }
-        self.keys.insert(key);
         self.order.push_back((key, now));
         true
     }

@@ -11,8 +11,21 @@ pub struct Draft {
     pub(crate) frames: Vec<u8>,
     pub(crate) marks: Vec<Mark>,
     pub(crate) streams: Vec<(Venue, Channel)>,
-    by_payload: std::sync::Arc<[Channel]>,
+    keys: Keys,
     key_text: Vec<u8>,
+}
+
+/// Which records get a key to be told apart by.
+#[derive(Debug, Clone, Default)]
+pub enum Keys {
+    /// None: nobody looks for duplicates.
+    #[default]
+    Off,
+    /// Those with a message id or a sequence, and in these channels every one, by its payload.
+    On {
+        /// The channels.
+        by_payload: std::sync::Arc<[Channel]>,
+    },
 }
 
 /// What the intake needs to know of a record without reading it.
@@ -47,15 +60,9 @@ impl Draft {
     /// A draft that is this large is better accepted than added to.
     const FULL: usize = 256 << 10;
 
-    /// An empty draft. Records of the channels `by_payload` count as equal when their payloads are.
-    pub(crate) fn new(by_payload: std::sync::Arc<[Channel]>) -> Self {
-        Self {
-            frames: Vec::with_capacity(Self::FULL / 4),
-            marks: Vec::new(),
-            streams: Vec::new(),
-            by_payload,
-            key_text: Vec::new(),
-        }
+    /// An empty draft, as [`crate::Intake::draft`] gives it.
+    pub fn new(keys: Keys) -> Self {
+        Self { frames: Vec::new(), marks: Vec::new(), streams: Vec::new(), keys, key_text: Vec::new() }
     }
 
     /// Writes the envelope behind the others. On an error the draft is as it was.
@@ -129,13 +136,12 @@ impl Draft {
     /// S1's dedup key, scoped by exchange, channel and symbol: the message id, else the sequence, else (only where the
     /// channel says so) the payload. No key: the record is never taken for a duplicate.
     fn key(&mut self, envelope: &Envelope<'_>) -> u128 {
+        let Keys::On { by_payload } = &self.keys else { return 0 };
         let sequence = envelope.sequence.map(u64::to_le_bytes);
         let (kind, what): (u8, &[u8]) = match (envelope.message_id, &sequence) {
             (Some(id), _) => (b'm', id.as_bytes()),
             (None, Some(sequence)) => (b's', sequence),
-            (None, None) if self.by_payload.contains(&envelope.channel) => {
-                (b'p', envelope.payload.as_bytes())
-            }
+            (None, None) if by_payload.contains(&envelope.channel) => (b'p', envelope.payload.as_bytes()),
             (None, None) => return 0,
         };
         let text = &mut self.key_text;
@@ -147,6 +153,11 @@ impl Draft {
             text.push(0);
         }
         text.extend_from_slice(what);
-        xxh3_128(text).max(1)
+        dedup_key(text)
     }
+}
+
+/// What a record is told apart by, in 128 bits; never 0, which stands for nothing.
+pub fn dedup_key(text: &[u8]) -> u128 {
+    xxh3_128(text).max(1)
 }

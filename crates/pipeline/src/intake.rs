@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::DedupWindow;
 use crate::books::{BookKeeper, DropReason};
-use crate::draft::Draft;
+use crate::draft::{Draft, Keys};
 use crate::events;
 use crate::frame;
 use crate::quarantine::Quarantine;
@@ -35,7 +35,7 @@ pub struct Intake {
     /// Bytes that may be on their way at once, in KiB; whoever finds it full waits.
     pub(crate) room: Arc<Semaphore>,
     pub(crate) room_kib: u32,
-    pub(crate) by_payload: Arc<[Channel]>,
+    pub(crate) keys: Keys,
 }
 
 /// What became of the records of a draft, in their order.
@@ -91,7 +91,7 @@ impl Pending {
 impl Intake {
     /// An empty draft for this door.
     pub fn draft(&self) -> Draft {
-        Draft::new(Arc::clone(&self.by_payload))
+        Draft::new(self.keys.clone())
     }
 
     /// Offers the draft and waits until it is durable.
@@ -127,6 +127,16 @@ pub(crate) enum Note {
     Refused { venue: Venue, channel: Channel, id: RecordId, at: UnixMs, sink: String },
 }
 
+/// What happens to drafts while the disk takes nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnStorageError {
+    /// They wait, and whoever offers them; nothing is missed that can wait.
+    #[default]
+    Wait,
+    /// They are refused with the reason, counted, and told as a gap as soon as anything can be written.
+    Refuse,
+}
+
 /// How the writer is doing.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct IntakeStatus {
@@ -141,6 +151,7 @@ pub(crate) struct IntakeStatus {
 pub(crate) struct Writer {
     pub(crate) spool: Spool,
     pub(crate) dedup: Option<DedupWindow>,
+    pub(crate) on_storage_error: OnStorageError,
     pub(crate) tail: Arc<Tail>,
     pub(crate) books: Arc<BookKeeper>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -335,8 +346,12 @@ impl Writer {
                     window.take_back(group.keys);
                 }
                 self.wound(error);
-                for member in group.members {
-                    self.refuse(member.submit);
+                for member in group.members.into_iter().rev() {
+                    if self.waits_for_disk() && member.submit.reply.is_some() {
+                        self.state.parked.push_front(member.submit);
+                    } else {
+                        self.refuse(member.submit);
+                    }
                 }
                 false
             }
@@ -410,6 +425,11 @@ impl Writer {
 
 // A failing disk.
 impl Writer {
+    /// Whether drafts are kept until the disk is back, instead of being refused.
+    fn waits_for_disk(&self) -> bool {
+        self.state.wound.is_some() && self.on_storage_error == OnStorageError::Wait && !self.door.is_closed()
+    }
+
     fn wound(&mut self, error: SpoolError) {
         let now = Instant::now();
         match &mut self.state.wound {
@@ -606,7 +626,7 @@ impl Writer {
             return true;
         }
         let now = self.clock.wall();
-        let mut draft = Draft::new(Arc::new([]));
+        let mut draft = Draft::new(Keys::Off);
         for (venue, symbol, gap) in &gaps {
             let json = gap.to_json();
             let envelope = Envelope {

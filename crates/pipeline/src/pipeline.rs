@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use catchment_model::{Channel, Clock};
+use catchment_model::Clock;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::books::{BookKeeper, Books};
 use crate::dead_letter::DeadLetters;
 use crate::deliver::{Deliverer, Delivery, DeliveryStatus, Storage, random_for};
-use crate::intake::{Intake, IntakeStatus, Writer, WriterState};
+use crate::intake::{Intake, IntakeStatus, OnStorageError, Writer, WriterState};
 use crate::sink::{Sink, SinkState};
 use crate::spool::{Spool, SpoolError};
 use crate::tail::Tail;
-use crate::{DedupConfig, DedupWindow};
+use crate::{DedupConfig, DedupWindow, Keys};
 
 /// How the pipeline as a whole behaves.
 #[derive(Debug, Clone)]
@@ -25,13 +25,21 @@ pub struct PipelineConfig {
     pub tail_bytes: usize,
     /// How much may be on its way into the spool at once.
     pub intake_bytes: usize,
+    /// What happens while the disk takes nothing.
+    pub on_storage_error: OnStorageError,
     /// The seed of the jitter.
     pub seed: u64,
 }
 
 impl Default for PipelineConfig {
     fn default() -> Self {
-        Self { dedup: None, tail_bytes: 32 << 20, intake_bytes: 32 << 20, seed: 0 }
+        Self {
+            dedup: None,
+            tail_bytes: 32 << 20,
+            intake_bytes: 32 << 20,
+            on_storage_error: OnStorageError::Wait,
+            seed: 0,
+        }
     }
 }
 
@@ -140,16 +148,20 @@ impl Pipeline {
             );
         }
         drop(notes);
-        let by_payload: Arc<[Channel]> = config.dedup.iter().flat_map(|d| d.by_payload.clone()).collect();
+        let keys = match &config.dedup {
+            Some(dedup) => Keys::On { by_payload: dedup.by_payload.clone().into() },
+            None => Keys::Off,
+        };
         // Full: whoever offers a draft waits, and the sockets behind them back up.
         let (door, offered) = mpsc::channel(256);
         let room_kib = (config.intake_bytes / 1024).max(1) as u32;
-        let intake = Intake { door, room: Arc::new(Semaphore::new(room_kib as usize)), room_kib, by_payload };
+        let intake = Intake { door, room: Arc::new(Semaphore::new(room_kib as usize)), room_kib, keys };
         let closing = Arc::new(Notify::new());
         let (status, intake_status) = watch::channel(IntakeStatus::default());
         let writer = Writer {
             spool,
             dedup: config.dedup.as_ref().map(DedupWindow::new),
+            on_storage_error: config.on_storage_error,
             tail: Arc::clone(&tail),
             books: Arc::clone(&books),
             clock,

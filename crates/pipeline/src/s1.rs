@@ -4,17 +4,16 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
 
 use catchment_model::{EnvelopeLine, RecordId, UnixNs};
 
-use crate::Draft;
 use crate::disk::{self, SyncPoint};
 use crate::events;
 use crate::frame::{self, HEADER, Header};
 use crate::quarantine::Quarantine;
 use crate::reader::{Damage, DamageKind, Position};
 use crate::spool::{Found, Spool, segment_path};
+use crate::{Draft, Keys};
 
 /// A segment larger than this is not one that S1 wrote.
 const SEGMENT_MAX: u64 = 1 << 30;
@@ -70,7 +69,7 @@ fn convert(spool: &mut Spool, number: u32, bytes: &[u8]) -> io::Result<Header> {
 
 /// Reads records until the bytes end or stop making sense; says how far it came.
 fn read_records(bytes: &[u8]) -> (Draft, usize) {
-    let mut draft = Draft::new(Arc::new([]));
+    let mut draft = Draft::new(Keys::Off);
     let mut at = 0;
     while let Some(body) = body_at(bytes, at) {
         let epoch = UnixNs::from_ms(0).expect("the epoch is a time");

@@ -318,7 +318,8 @@ pub fn create_dir_all(disk: &dyn Disk, dir: &Path, point: SyncPoint) -> io::Resu
     }
     match disk.create_dir(dir) {
         Ok(()) => disk.sync_dir(parent(dir), point),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        // Whoever made it may have ended before it was synced.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => disk.sync_dir(parent(dir), point),
         Err(error) if error.kind() == io::ErrorKind::NotFound && dir.parent().is_some() => {
             create_dir_all(disk, parent(dir), point)?;
             create_dir_all(disk, dir, point)

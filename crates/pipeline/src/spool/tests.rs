@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use catchment_model::{Envelope, EnvelopeLine, Payload, RecordId, Source, Symbol};
+use catchment_model::{Envelope, EnvelopeLine, Payload, Source, Symbol};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -12,7 +12,7 @@ use crate::dead_letter::DeadLetters;
 use crate::disk::sim::{Op, SimDisk};
 use crate::quarantine::Quarantine;
 use crate::tail::{Tail, Whereabouts};
-use crate::{Batch, Draft};
+use crate::{Batch, Keys};
 
 const DIR: &str = "/data/spool";
 
@@ -24,9 +24,9 @@ fn open(disk: &SimDisk) -> Result<Spool, SpoolError> {
     Spool::open(config(), Arc::new(disk.clone()), 0xfeed)
 }
 
-/// Numbered frames of records whose payload says which they are.
-fn group(spool: &Spool, payloads: &[String]) -> (Vec<u8>, u64) {
-    let mut draft = Draft::new(Arc::new([]));
+/// A draft of records whose payload says which they are.
+fn draft(payloads: &[String]) -> Draft {
+    let mut draft = Draft::new(Keys::Off);
     for payload in payloads {
         let envelope = Envelope {
             message_id: None,
@@ -41,20 +41,12 @@ fn group(spool: &Spool, payloads: &[String]) -> (Vec<u8>, u64) {
         };
         draft.push(&envelope).unwrap();
     }
-    let mut seq = spool.next_seq();
-    for mark in &draft.marks {
-        let id = RecordId { spool: spool.id(), seq };
-        frame::number(&mut draft.frames[mark.start..mark.start + mark.len], id, mark.id_at);
-        seq += 1;
-    }
-    (draft.frames, seq - 1)
+    draft
 }
 
 fn append(spool: &mut Spool, payloads: &[String]) -> Result<Vec<u64>, SpoolError> {
-    let first = spool.next_seq();
-    let (mut frames, last) = group(spool, payloads);
-    spool.append(&mut frames, last)?;
-    Ok((first..=last).collect())
+    let first = spool.accept(draft(payloads))?;
+    Ok((first..first + payloads.len() as u64).collect())
 }
 
 /// What a sink with this cursor would be given, and the damage it would come across.
@@ -668,7 +660,7 @@ fn live(seed: u64, left_out: Option<SyncPoint>, steps: &[Step]) {
 }
 
 fn cases() -> u32 {
-    if std::env::var_os("CATCHMENT_LONG").is_some() { 200_000 } else { 3_000 }
+    if std::env::var_os("CATCHMENT_LONG").is_some() { 1_000_000 } else { 10_000 }
 }
 
 fn runner(cases: u32) -> TestRunner {

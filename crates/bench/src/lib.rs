@@ -1,0 +1,275 @@
+//! `catchment bench <name>`: what this machine can do, and how close we come.
+//!
+//! A bench measures pairs: *ours* beside a limit of the machine or a naive form. Both sides run in the same process, a
+//! round each in turn, the order changing from round to round, so that a neighbour's load falls on both. What counts is
+//! the ratio: its median over the rounds is held against the goal. Absolute figures are printed beside it and mean
+//! little on another machine.
+//!
+//! A bench is a file here and a line in [`BENCHES`].
+
+mod dedup;
+mod handoff;
+mod machine;
+mod memory;
+mod pipeline;
+mod sink_file;
+mod spool;
+mod tape;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+
+/// What can be measured, in the order in which it is listed.
+static BENCHES: &[Bench] = &[
+    Bench {
+        name: "spool",
+        about: "durable appends and replay, beside the disk's own sync rate",
+        run: spool::run,
+    },
+    Bench {
+        name: "sink-file",
+        about: "JSON lines to files, beside plain writes of the same bytes",
+        run: sink_file::run,
+    },
+    Bench { name: "dedup", about: "the dedup window, beside a HashSet<String>", run: dedup::run },
+    Bench { name: "handoff", about: "records from a collector to the intake", run: handoff::run },
+    Bench {
+        name: "pipeline",
+        about: "durable accepts through the whole pipeline, beside a bare loop",
+        run: pipeline::run,
+    },
+    Bench { name: "memory", about: "memory over ten million records", run: memory::run },
+];
+
+struct Bench {
+    name: &'static str,
+    about: &'static str,
+    run: fn(&BenchArgs, &mut Report) -> anyhow::Result<()>,
+}
+
+/// `catchment bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// Which; without a name they are listed
+    name: Option<String>,
+    /// How many rounds
+    #[arg(long, default_value_t = 7)]
+    rounds: usize,
+    /// Where files are written [default: a temporary folder in the current one]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// How many records, for the benches that run once through
+    #[arg(long, default_value_t = 10_000_000)]
+    records: u64,
+    /// Print the result as JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+impl BenchArgs {
+    /// A folder on the disk to be measured, removed afterwards. Not `/tmp`, which may be memory.
+    fn scratch(&self) -> anyhow::Result<tempfile::TempDir> {
+        let near = self.dir.clone().unwrap_or_else(|| PathBuf::from("."));
+        Ok(tempfile::Builder::new().prefix("catchment-bench-").tempdir_in(near)?)
+    }
+}
+
+/// Runs the bench of that name. 0: every goal was met, 1: not.
+pub fn run(args: BenchArgs) -> anyhow::Result<u8> {
+    let Some(name) = &args.name else {
+        for bench in BENCHES {
+            println!("{:<10} {}", bench.name, bench.about);
+        }
+        return Ok(0);
+    };
+    let bench = BENCHES.iter().find(|bench| bench.name == name).ok_or_else(|| {
+        let names: Vec<&str> = BENCHES.iter().map(|bench| bench.name).collect();
+        anyhow::anyhow!("there is no bench {name:?}; there are {}", names.join(", "))
+    })?;
+    anyhow::ensure!(args.rounds > 0, "--rounds must be at least 1");
+    let mut report = Report { bench: bench.name, results: Vec::new() };
+    (bench.run)(&args, &mut report)?;
+    if args.json {
+        println!("{}", serde_json::to_string(&report)?);
+    }
+    Ok(u8::from(!report.results.iter().all(|result| result.met)))
+}
+
+/// What a bench found.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    bench: &'static str,
+    results: Vec<Outcome>,
+}
+
+/// One comparison.
+#[derive(Debug, Serialize)]
+struct Outcome {
+    what: String,
+    unit: &'static str,
+    ours: f64,
+    ours_is: &'static str,
+    theirs: f64,
+    theirs_is: &'static str,
+    ratio: f64,
+    ratio_min: f64,
+    ratio_max: f64,
+    goal: Goal,
+    met: bool,
+}
+
+/// What the ratio, or a plain figure, must be.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Goal {
+    /// Ours over theirs, at least.
+    AtLeast(f64),
+    /// Ours over theirs, at most.
+    AtMost(f64),
+}
+
+/// Two sides and what is asked of them. Each gives its figure of one round.
+pub(crate) struct Duel<'a> {
+    pub(crate) what: &'a str,
+    pub(crate) unit: &'static str,
+    pub(crate) ours: Side<'a>,
+    pub(crate) theirs: Side<'a>,
+    pub(crate) goal: Goal,
+}
+
+/// What a side is called, and how to run a round of it.
+pub(crate) type Side<'a> = (&'static str, &'a mut dyn FnMut() -> anyhow::Result<f64>);
+
+impl Report {
+    /// Runs both sides in turn and notes how they compare. One round of each comes first and does not count.
+    pub(crate) fn duel(&mut self, rounds: usize, duel: Duel<'_>) -> anyhow::Result<()> {
+        let Duel { what, unit, ours: (ours_is, ours), theirs: (theirs_is, theirs), goal } = duel;
+        (ours()?, theirs()?);
+        let mut figures = Vec::with_capacity(rounds);
+        for round in 0..rounds {
+            // Whoever goes first finds colder caches; take turns at it.
+            let pair = if round % 2 == 0 {
+                let first = ours()?;
+                (first, theirs()?)
+            } else {
+                let first = theirs()?;
+                (ours()?, first)
+            };
+            figures.push(pair);
+        }
+        self.note(what, unit, (ours_is, theirs_is), &figures, goal);
+        Ok(())
+    }
+
+    /// Notes rounds that were measured elsewhere: pairs of ours and theirs.
+    pub(crate) fn note(
+        &mut self,
+        what: &str,
+        unit: &'static str,
+        (ours_is, theirs_is): (&'static str, &'static str),
+        figures: &[(f64, f64)],
+        goal: Goal,
+    ) {
+        let mut ratios: Vec<f64> = figures.iter().map(|(ours, theirs)| ours / theirs).collect();
+        ratios.sort_by(f64::total_cmp);
+        let ratio = median(&mut ratios.clone());
+        let met = match goal {
+            Goal::AtLeast(least) => ratio >= least,
+            Goal::AtMost(most) => ratio <= most,
+        };
+        let outcome = Outcome {
+            what: what.to_owned(),
+            unit,
+            ours: median(&mut figures.iter().map(|f| f.0).collect::<Vec<_>>()),
+            ours_is,
+            theirs: median(&mut figures.iter().map(|f| f.1).collect::<Vec<_>>()),
+            theirs_is,
+            ratio,
+            ratio_min: ratios[0],
+            ratio_max: ratios[ratios.len() - 1],
+            goal,
+            met,
+        };
+        outcome.print();
+        self.results.push(outcome);
+    }
+}
+
+impl Outcome {
+    fn print(&self) {
+        let goal = match self.goal {
+            Goal::AtLeast(least) => format!("at least {least}"),
+            Goal::AtMost(most) => format!("at most {most}"),
+        };
+        eprintln!("{}", self.what);
+        eprintln!("  {:<44} {:>14} {}", self.ours_is, short(self.ours), self.unit);
+        eprintln!("  {:<44} {:>14} {}", self.theirs_is, short(self.theirs), self.unit);
+        eprintln!(
+            "  ratio {:.3} [{:.3}..{:.3}], goal {goal}: {}",
+            self.ratio,
+            self.ratio_min,
+            self.ratio_max,
+            if self.met { "met" } else { "MISSED" }
+        );
+    }
+}
+
+fn short(figure: f64) -> String {
+    match figure {
+        f if f >= 1e6 => format!("{:.2} M", f / 1e6),
+        f if f >= 1e4 => format!("{:.1} k", f / 1e3),
+        f if f >= 10.0 => format!("{f:.1}"),
+        f => format!("{f:.3}"),
+    }
+}
+
+fn median(figures: &mut [f64]) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    let middle = figures.len() / 2;
+    if figures.len() % 2 == 1 { figures[middle] } else { (figures[middle - 1] + figures[middle]) / 2.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        Report { bench: "test", results: Vec::new() }
+    }
+
+    #[test]
+    fn the_median_of_the_ratios_decides() {
+        let mut report = report();
+        let figures = [(1.0, 2.0), (3.0, 2.0), (10.0, 1.0)];
+        report.note("x", "u", ("a", "b"), &figures, Goal::AtLeast(1.5));
+        report.note("x", "u", ("a", "b"), &figures, Goal::AtLeast(1.6));
+        report.note("x", "u", ("a", "b"), &figures, Goal::AtMost(1.5));
+        assert_eq!(report.results.iter().map(|r| r.met).collect::<Vec<_>>(), [true, false, true]);
+        assert_eq!((report.results[0].ratio_min, report.results[0].ratio_max), (0.5, 10.0));
+    }
+
+    #[test]
+    fn both_sides_take_turns() {
+        let mut report = report();
+        let order = std::cell::RefCell::new(String::new());
+        let mut ours = || {
+            order.borrow_mut().push('o');
+            Ok(1.0)
+        };
+        let mut theirs = || {
+            order.borrow_mut().push('t');
+            Ok(1.0)
+        };
+        let duel = Duel {
+            what: "x",
+            unit: "u",
+            ours: ("a", &mut ours),
+            theirs: ("b", &mut theirs),
+            goal: Goal::AtLeast(1.0),
+        };
+        report.duel(3, duel).unwrap();
+        assert_eq!(*order.borrow(), "otottoot");
+    }
+}

@@ -1,0 +1,180 @@
+//! JSON lines to files, beside plain writes of the same bytes. PERF goal 8, and the cost of splicing.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use catchment_model::{Envelope, SpoolId, SystemClock};
+use catchment_pipeline::disk::DirEntry;
+use catchment_pipeline::{Batch, Disk, DiskFile, RealDisk, Sink, SyncPoint};
+use catchment_sinks::{JsonlConfig, JsonlSink};
+
+use crate::machine::Stopwatch;
+use crate::tape::Tape;
+use crate::{BenchArgs, Duel, Goal, Report};
+
+const RECORDS: usize = 200_000;
+const BLOCK: usize = 1 << 20;
+
+pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
+    let scratch = args.scratch()?;
+    let dir = scratch.path();
+    let tape = Tape::new(10_000);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let whole = batches(&tape, RECORDS);
+    let ready: Vec<u8> =
+        whole.iter().flat_map(Batch::iter).flat_map(|record| record.line().to_vec()).collect();
+    let mb = ready.len() as f64 / 1e6;
+    let sink = |batches: &[Batch], disk: Arc<dyn Disk>| runtime.block_on(write_all(dir, batches, disk));
+    let real = || -> Arc<dyn Disk> { Arc::new(RealDisk::shared()) };
+
+    // Batches as large as what comes in 100 ms, and in a second.
+    let rate = RECORDS as f64 / sink(&whole, real())?;
+    let tenth = batches(&tape, ((rate / 10.0) as usize).clamp(1_000, RECORDS / 10));
+    let second = batches(&tape, ((rate / 10.0) as usize * 10).clamp(10_000, RECORDS));
+    let mut ours = || Ok(mb / sink(&tenth, real())?);
+    let mut theirs = || Ok(mb / plain(dir, &ready, tenth.len())?);
+    report.duel(
+        args.rounds,
+        Duel {
+            what: "JSONL sink, fdatasync every 100 ms",
+            unit: "MB/s",
+            ours: ("sink", &mut ours),
+            theirs: ("ready blocks of 1 MiB, synced as often", &mut theirs),
+            goal: Goal::AtLeast(0.5),
+        },
+    )?;
+    let mut ours = || Ok(mb / sink(&tenth, real())?);
+    let mut theirs = || Ok(mb / sink(&second, real())?);
+    report.duel(
+        args.rounds,
+        Duel {
+            what: "fdatasync every 100 ms, beside every second",
+            unit: "MB/s",
+            ours: ("sink, every 100 ms", &mut ours),
+            theirs: ("sink, every second", &mut theirs),
+            goal: Goal::AtLeast(0.95),
+        },
+    )?;
+    let mut ours = || Ok(mb / runtime.block_on(splice_all(dir, &tape))?);
+    let mut theirs = || Ok(mb / plain(dir, &ready, 0)?);
+    report.duel(
+        args.rounds,
+        Duel {
+            what: "raw payloads spliced into lines and written, no sync",
+            unit: "MB/s",
+            ours: ("payload, envelope, batch, sink, file", &mut ours),
+            theirs: ("ready blocks of 1 MiB", &mut theirs),
+            goal: Goal::AtLeast(0.35),
+        },
+    )
+}
+
+/// The tape in batches of so many records.
+fn batches(tape: &Tape, records: usize) -> Vec<Batch> {
+    let batch = |first: usize| {
+        let last = (first + records).min(RECORDS);
+        let envelopes: Vec<Envelope<'_>> = (first..last).map(|at| tape.envelope(at)).collect();
+        Batch::of(SpoolId::new(1), first as u64 + 1, &envelopes)
+    };
+    (0..RECORDS).step_by(records).map(batch).collect()
+}
+
+/// Seconds for the sink to make all the batches durable.
+async fn write_all(dir: &Path, batches: &[Batch], disk: Arc<dyn Disk>) -> anyhow::Result<f64> {
+    let dir = tempfile::tempdir_in(dir)?;
+    let sink =
+        JsonlSink::open(JsonlConfig::new(dir.path()), SpoolId::new(1), disk, Arc::new(SystemClock::new()))?;
+    let watch = Stopwatch::start();
+    for batch in batches {
+        sink.write(batch).await?;
+    }
+    Ok(watch.seconds())
+}
+
+/// Seconds from payloads to lines in files, nothing synced.
+async fn splice_all(dir: &Path, tape: &Tape) -> anyhow::Result<f64> {
+    let dir = tempfile::tempdir_in(dir)?;
+    let (config, clock) = (JsonlConfig::new(dir.path()), Arc::new(SystemClock::new()));
+    let sink = JsonlSink::open(config, SpoolId::new(1), Arc::new(Unsynced(RealDisk::shared())), clock)?;
+    let watch = Stopwatch::start();
+    let mut envelopes = Vec::with_capacity(500);
+    for first in (0..RECORDS).step_by(500) {
+        envelopes.clear();
+        envelopes.extend((first..first + 500).map(|at| tape.envelope(at)));
+        sink.write(&Batch::of(SpoolId::new(1), first as u64 + 1, &envelopes)).await?;
+    }
+    Ok(watch.seconds())
+}
+
+/// Seconds to write ready bytes in blocks, synced `syncs` times on the way.
+fn plain(dir: &Path, ready: &[u8], syncs: usize) -> anyhow::Result<f64> {
+    let dir = tempfile::tempdir_in(dir)?;
+    let mut file = File::create(dir.path().join("plain"))?;
+    let blocks = ready.len().div_ceil(BLOCK);
+    let every = blocks.div_ceil(syncs.max(1));
+    let watch = Stopwatch::start();
+    for (at, block) in ready.chunks(BLOCK).enumerate() {
+        file.write_all(block)?;
+        if syncs > 0 && ((at + 1) % every == 0 || at + 1 == blocks) {
+            file.sync_data()?;
+        }
+    }
+    Ok(watch.seconds())
+}
+
+/// A disk that does not wait: for what writing costs by itself.
+#[derive(Debug)]
+struct Unsynced(RealDisk);
+
+impl Disk for Unsynced {
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        self.0.list(dir)
+    }
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        self.0.create_dir(dir)
+    }
+    fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        Ok(Box::new(UnsyncedFile(self.0.create(path)?)))
+    }
+    fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        self.0.open(path)
+    }
+    fn open_to_cut(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        self.0.open_to_cut(path)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.0.rename(from, to)
+    }
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.0.remove(path)
+    }
+    fn sync_dir(&self, _: &Path, _: SyncPoint) -> io::Result<()> {
+        Ok(())
+    }
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
+        self.0.lock(path)
+    }
+}
+
+#[derive(Debug)]
+struct UnsyncedFile(Box<dyn DiskFile>);
+
+impl DiskFile for UnsyncedFile {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.append(bytes)
+    }
+    fn sync(&mut self, _: SyncPoint) -> io::Result<()> {
+        Ok(())
+    }
+    fn cut(&mut self, len: u64) -> io::Result<()> {
+        self.0.cut(len)
+    }
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.0.read_at(buf, offset)
+    }
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+}

@@ -1,0 +1,123 @@
+//! What users type.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::{self, Config};
+
+/// Records markets round the clock: asks as fast as a venue allows, loses nothing it accepted, says what it missed.
+#[derive(Debug, Parser)]
+#[command(name = "catchment", version, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Take envelopes as JSON lines from standard input
+    ///
+    /// One envelope a line, with the keys exchange, channel, symbol and payload, and where known message_id, sequence,
+    /// server_time_ms, received_at_ms and source. Each is made durable in the spool, then delivered to every sink.
+    /// A line that is not an envelope is refused with its number and the reason; the rest goes on.
+    /// Exits with 1 if a line was refused, 2 if nothing could be written.
+    Ingest(IngestArgs),
+
+    /// Re-read an archive: every line, id, date, manifest and checksum
+    ///
+    /// Prints what is wrong with file and line. Exits with 1 if anything is.
+    Verify(VerifyArgs),
+
+    /// Check the configuration without touching anything
+    Check {
+        #[command(flatten)]
+        config: ConfigArgs,
+        /// Print the result as JSON
+        #[arg(long)]
+        json: bool,
+    },
+
+    /// Write a configuration to start from, or explain every key
+    #[command(subcommand)]
+    Config(ConfigCommand),
+
+    /// Measure this machine and how close Catchment comes to it
+    ///
+    /// Both sides run interleaved in one process; printed are both figures, the median ratio, its range and the goal.
+    /// Exits with 1 if a goal is missed.
+    #[cfg(feature = "bench")]
+    Bench(catchment_bench::BenchArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Write a configuration with every key, its default and what it means
+    Init {
+        /// Where to; `-` for standard output
+        #[arg(default_value = "catchment.toml")]
+        path: PathBuf,
+        /// Write over what is there
+        #[arg(long)]
+        force: bool,
+    },
+    /// Print every key, its default and what it means
+    Explain {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+        /// As a Markdown table
+        #[arg(long, conflicts_with = "json")]
+        markdown: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct IngestArgs {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+
+    /// Print each record's id on standard output once it is durable, in the order of the lines
+    #[arg(long)]
+    pub(crate) ack: bool,
+
+    /// Keep refused lines in this file, each with its number and the reason
+    #[arg(long, value_name = "FILE")]
+    pub(crate) rejects: Option<PathBuf>,
+
+    /// When the disk takes nothing (full, read-only, failing): wait for it instead of ending with exit code 2
+    #[arg(long)]
+    pub(crate) wait_for_disk: bool,
+
+    /// Print the closing figures as JSON on standard error
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArgs {
+    /// The archive: the data_dir of the configuration
+    pub(crate) dir: PathBuf,
+    /// Print the report as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Where the configuration comes from.
+#[derive(Debug, Args)]
+pub(crate) struct ConfigArgs {
+    /// The configuration [default: catchment.toml if it is there, else built-in defaults]
+    #[arg(short, long = "config", value_name = "FILE")]
+    path: Option<PathBuf>,
+
+    /// Use this folder instead of the configuration's data_dir
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+}
+
+impl ConfigArgs {
+    /// Reads and checks the configuration.
+    pub(crate) fn read(&self) -> anyhow::Result<Config> {
+        config::read(self.path.as_deref(), self.data_dir.as_deref())
+    }
+}

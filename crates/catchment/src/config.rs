@@ -1,0 +1,545 @@
+//! `catchment.toml`: what was written, then what it means.
+//!
+//! The `…Toml` types are the file, key for key; [`Config`] is the same after checking, in types that need no further
+//! checks. Checking does no I/O. [`KEYS`] says what each key means; `config init` and `config explain` print it, and a
+//! test holds it to the defaults in the code.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use catchment_model::Channel;
+use catchment_pipeline::{DedupConfig, Delivery, OnFull, SpoolConfig};
+use serde::{Deserialize, Serialize};
+
+use crate::DONE;
+
+const MIB: u64 = 1 << 20;
+
+/// The whole configuration, checked.
+#[derive(Debug, Clone)]
+pub(crate) struct Config {
+    pub(crate) data_dir: PathBuf,
+    pub(crate) spool: SpoolConfig,
+    pub(crate) spool_enabled: bool,
+    pub(crate) dedup: Option<DedupConfig>,
+    pub(crate) memory_bytes: usize,
+    pub(crate) sinks: Vec<SinkConfig>,
+}
+
+/// One `[[sinks]]`, checked.
+#[derive(Debug, Clone)]
+pub(crate) struct SinkConfig {
+    pub(crate) name: String,
+    pub(crate) file_bytes_max: u64,
+    pub(crate) compress: Option<i32>,
+    pub(crate) delivery: Delivery,
+}
+
+/// A value that makes no sense, by its key.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{key} {problem}")]
+pub(crate) struct ConfigError {
+    key: String,
+    problem: String,
+}
+
+impl ConfigError {
+    fn at(key: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self { key: key.into(), problem: problem.into() }
+    }
+}
+
+/// `catchment.toml` as the user writes it.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ConfigToml {
+    data_dir: PathBuf,
+    persistence: PersistenceToml,
+    sinks: Vec<SinkToml>,
+}
+
+impl Default for ConfigToml {
+    fn default() -> Self {
+        Self {
+            data_dir: "data".into(),
+            persistence: PersistenceToml::default(),
+            sinks: vec![SinkToml::default()],
+        }
+    }
+}
+
+/// `[persistence]`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct PersistenceToml {
+    memory_mb: u64,
+    spool: SpoolToml,
+    dedup: DedupToml,
+}
+
+impl Default for PersistenceToml {
+    fn default() -> Self {
+        Self { memory_mb: 64, spool: SpoolToml::default(), dedup: DedupToml::default() }
+    }
+}
+
+/// `[persistence.spool]`: S1's keys, S1's meanings.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct SpoolToml {
+    enabled: bool,
+    dir: Option<PathBuf>,
+    max_segment_mb: u64,
+    max_total_mb: u64,
+    on_full: OnFull,
+    commit_ms: u64,
+    commit_kb: u64,
+}
+
+impl Default for SpoolToml {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            dir: None,
+            max_segment_mb: 64,
+            max_total_mb: 1024,
+            on_full: OnFull::DropTickerDepthKeepTrade,
+            commit_ms: 5,
+            commit_kb: 1024,
+        }
+    }
+}
+
+/// `[persistence.dedup]`: S1's keys, S1's meanings.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct DedupToml {
+    enabled: bool,
+    window_seconds: u64,
+    max_keys: usize,
+    by_payload: Vec<String>,
+}
+
+impl Default for DedupToml {
+    fn default() -> Self {
+        Self { enabled: false, window_seconds: 300, max_keys: 100_000, by_payload: Vec::new() }
+    }
+}
+
+/// One `[[sinks]]`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct SinkToml {
+    kind: SinkKind,
+    name: Option<String>,
+    file_mb: u64,
+    compress: bool,
+    compress_level: i32,
+    batch_records: usize,
+    batch_kb: u64,
+    batch_ms: u64,
+    max_retries: u32,
+    retry_base_ms: u64,
+    retry_cap_ms: u64,
+    consecutive_failures_for_degraded: u32,
+    replay_rate_limit_ms: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum SinkKind {
+    Jsonl,
+}
+
+impl Default for SinkToml {
+    fn default() -> Self {
+        Self {
+            kind: SinkKind::Jsonl,
+            name: None,
+            file_mb: 256,
+            compress: false,
+            compress_level: 1,
+            batch_records: 10_000,
+            batch_kb: 4096,
+            batch_ms: 100,
+            max_retries: 3,
+            retry_base_ms: 100,
+            retry_cap_ms: 5_000,
+            consecutive_failures_for_degraded: 3,
+            replay_rate_limit_ms: 0,
+        }
+    }
+}
+
+/// Reads the file (or, if none is named and there is no `catchment.toml`, the defaults) and checks it.
+pub(crate) fn read(path: Option<&Path>, data_dir: Option<&Path>) -> anyhow::Result<Config> {
+    let named = path.is_some();
+    let path = path.unwrap_or(Path::new("catchment.toml"));
+    let written = match std::fs::read_to_string(path) {
+        Ok(text) => parse(&text).with_context(|| path.display().to_string())?,
+        Err(error) if error.kind() == ErrorKind::NotFound && !named => ConfigToml::default(),
+        Err(error) => {
+            let hint = "write one with `catchment config init`";
+            return Err(error)
+                .with_context(|| format!("cannot read the configuration {} ({hint})", path.display()));
+        }
+    };
+    let written = ConfigToml { data_dir: data_dir.map_or(written.data_dir, Path::to_owned), ..written };
+    let place = if named || path.exists() { path.display().to_string() } else { "the defaults".to_owned() };
+    written.check().with_context(|| place)
+}
+
+fn parse(text: &str) -> anyhow::Result<ConfigToml> {
+    toml::from_str(text).map_err(|error| {
+        let text = error.to_string();
+        let text = text.trim_end();
+        let units = ["expected u64", "expected usize", "expected u32", "expected i32"];
+        let unit_in_value =
+            text.contains("invalid type: string") && units.iter().any(|unit| text.contains(unit));
+        match unit_in_value {
+            true => anyhow::anyhow!(
+                "{text}\nthe unit is part of the key (max_segment_mb = 64); write the plain number"
+            ),
+            false => anyhow::anyhow!("{text}"),
+        }
+    })
+}
+
+impl ConfigToml {
+    fn check(self) -> Result<Config, ConfigError> {
+        if self.sinks.is_empty() {
+            return Err(ConfigError::at("sinks", "is empty: name at least one, such as kind = \"jsonl\""));
+        }
+        let memory_mb = between("persistence.memory_mb", self.persistence.memory_mb, 8, 1 << 20)?;
+        let spool_enabled = self.persistence.spool.enabled;
+        let mut sinks = Vec::new();
+        for (at, sink) in self.sinks.into_iter().enumerate() {
+            let sink = sink.check(at)?;
+            if sinks.iter().any(|other: &SinkConfig| other.name == sink.name) {
+                let problem =
+                    format!("{:?} is taken by another sink; names keep their cursors apart", sink.name);
+                return Err(ConfigError::at(format!("sinks[{at}].name"), problem));
+            }
+            sinks.push(sink);
+        }
+        Ok(Config {
+            spool: self.persistence.spool.check(&self.data_dir)?,
+            spool_enabled,
+            dedup: self.persistence.dedup.check()?,
+            memory_bytes: (memory_mb * MIB) as usize,
+            sinks,
+            data_dir: self.data_dir,
+        })
+    }
+}
+
+impl SpoolToml {
+    fn check(self, data_dir: &Path) -> Result<SpoolConfig, ConfigError> {
+        let segment_mb = between("persistence.spool.max_segment_mb", self.max_segment_mb, 1, 1 << 20)?;
+        let total_mb = between("persistence.spool.max_total_mb", self.max_total_mb, 2, 1 << 30)?;
+        if total_mb < 2 * segment_mb {
+            let problem = format!(
+                "is {total_mb}, but must hold at least two segments of {segment_mb} (max_segment_mb)"
+            );
+            return Err(ConfigError::at("persistence.spool.max_total_mb", problem));
+        }
+        let commit_kb = between("persistence.spool.commit_kb", self.commit_kb, 1, 64 << 10)?;
+        let commit_ms = between("persistence.spool.commit_ms", self.commit_ms, 0, 1_000)?;
+        Ok(SpoolConfig {
+            segment_bytes_max: segment_mb * MIB,
+            total_bytes_max: total_mb * MIB,
+            on_full: self.on_full,
+            commit_age: Duration::from_millis(commit_ms),
+            commit_bytes: (commit_kb << 10) as usize,
+            ..SpoolConfig::at(self.dir.unwrap_or_else(|| data_dir.join("spool")))
+        })
+    }
+}
+
+impl DedupToml {
+    fn check(self) -> Result<Option<DedupConfig>, ConfigError> {
+        let seconds = between("persistence.dedup.window_seconds", self.window_seconds, 1, 86_400)?;
+        let keys_max = between("persistence.dedup.max_keys", self.max_keys as u64, 1, 100_000_000)? as usize;
+        let channel = |name: &String| {
+            Channel::new(name)
+                .map_err(|error| ConfigError::at("persistence.dedup.by_payload", format!("holds {error}")))
+        };
+        let by_payload = self.by_payload.iter().map(channel).collect::<Result<_, _>>()?;
+        let config = DedupConfig { window: Duration::from_secs(seconds), keys_max, by_payload };
+        Ok(self.enabled.then_some(config))
+    }
+}
+
+impl SinkToml {
+    fn check(self, at: usize) -> Result<SinkConfig, ConfigError> {
+        let key = |name: &str| format!("sinks[{at}].{name}");
+        let SinkKind::Jsonl = self.kind;
+        let name = self.name.unwrap_or_else(|| "jsonl".to_owned());
+        let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
+        if name.is_empty() || name.len() > 31 || !name.bytes().all(plain) {
+            return Err(ConfigError::at(
+                key("name"),
+                format!("{name:?} may hold only letters, digits, '_' and '-'"),
+            ));
+        }
+        if !(1..=19).contains(&self.compress_level) {
+            let problem = format!("is {}, zstd has levels 1 to 19", self.compress_level);
+            return Err(ConfigError::at(key("compress_level"), problem));
+        }
+        let milliseconds =
+            |name: &str, value, max| between(key(name), value, 0, max).map(Duration::from_millis);
+        Ok(SinkConfig {
+            name,
+            file_bytes_max: between(key("file_mb"), self.file_mb, 1, 1 << 20)? * MIB,
+            compress: self.compress.then_some(self.compress_level),
+            delivery: Delivery {
+                batch_records: between(key("batch_records"), self.batch_records as u64, 1, 1_000_000)?
+                    as usize,
+                batch_bytes: (between(key("batch_kb"), self.batch_kb, 1, 1 << 20)? << 10) as usize,
+                batch_age: milliseconds("batch_ms", self.batch_ms, 60_000)?,
+                retries_max: self.max_retries,
+                retry_base: milliseconds("retry_base_ms", self.retry_base_ms.max(1), 60_000)?,
+                retry_cap: milliseconds("retry_cap_ms", self.retry_cap_ms.max(1), 600_000)?,
+                degraded_after: self.consecutive_failures_for_degraded.max(1),
+                replay_rest: milliseconds("replay_rate_limit_ms", self.replay_rate_limit_ms, 60_000)?,
+            },
+        })
+    }
+}
+
+fn between(key: impl Into<String>, value: u64, min: u64, max: u64) -> Result<u64, ConfigError> {
+    if (min..=max).contains(&value) {
+        return Ok(value);
+    }
+    Err(ConfigError::at(key, format!("is {value}, expected {min} to {max}")))
+}
+
+/// What a key means.
+#[derive(Debug, Serialize)]
+pub(crate) struct Key {
+    /// Its table; empty for the top, `[[sinks]]` for each sink.
+    table: &'static str,
+    name: &'static str,
+    /// As it would be written.
+    default: &'static str,
+    /// Whether leaving it out means something else than the default shown.
+    optional: bool,
+    means: &'static str,
+}
+
+const fn key(table: &'static str, name: &'static str, default: &'static str, means: &'static str) -> Key {
+    Key { table, name, default, optional: false, means }
+}
+
+const fn optional(
+    table: &'static str,
+    name: &'static str,
+    default: &'static str,
+    means: &'static str,
+) -> Key {
+    Key { table, name, default, optional: true, means }
+}
+
+/// Every key, in the order in which they are printed.
+#[rustfmt::skip]
+pub(crate) const KEYS: &[Key] = &[
+    key("", "data_dir", r#""data""#, "the archive: <venue>/<channel>/date=YYYY-MM-DD/*.jsonl"),
+    key("[persistence]", "memory_mb", "64", "what may be in memory on its way into the spool and to the sinks; a stalled sink then reads from disk"),
+    key("[persistence.spool]", "enabled", "true", "make every record durable before it counts as accepted; false keeps them in memory only"),
+    optional("[persistence.spool]", "dir", r#""data/spool""#, "its folder, one process at a time; default: spool in data_dir"),
+    key("[persistence.spool]", "max_segment_mb", "64", "a segment that would grow beyond this is followed by another"),
+    key("[persistence.spool]", "max_total_mb", "1024", "what all segments together may take; at least two segments"),
+    key("[persistence.spool]", "on_full", r#""drop_ticker_depth_keep_trade""#, "when they do: drop_all | drop_ticker_depth_keep_trade (the rest waits) | block"),
+    key("[persistence.spool]", "commit_ms", "5", "how long a record may wait for others to be synced with it; 0: no wait"),
+    key("[persistence.spool]", "commit_kb", "1024", "sync at once when so much has gathered"),
+    key("[persistence.dedup]", "enabled", "false", "drop records that were accepted lately, by message id, else by sequence, within exchange, channel and symbol"),
+    key("[persistence.dedup]", "window_seconds", "300", "what lately means"),
+    key("[persistence.dedup]", "max_keys", "100000", "how many records are remembered at most"),
+    key("[persistence.dedup]", "by_payload", "[]", "channels in which equal payloads are duplicates even without an id or sequence"),
+    key("[[sinks]]", "kind", r#""jsonl""#, "jsonl: files of JSON lines under data_dir"),
+    optional("[[sinks]]", "name", r#""jsonl""#, "what its cursor is kept under; default: its kind"),
+    key("[[sinks]]", "file_mb", "256", "a file that has reached this is sealed and followed by another"),
+    key("[[sinks]]", "compress", "false", "compress sealed files with zstd"),
+    key("[[sinks]]", "compress_level", "1", "1 to 19"),
+    key("[[sinks]]", "batch_records", "10000", "a batch holds at most so many records,"),
+    key("[[sinks]]", "batch_kb", "4096", "and so many KiB,"),
+    key("[[sinks]]", "batch_ms", "100", "and waits so long for more"),
+    key("[[sinks]]", "max_retries", "3", "how often a failed batch is tried again before the sink counts as unreachable"),
+    key("[[sinks]]", "retry_base_ms", "100", "the first wait between tries; each further one is twice as long, with jitter"),
+    key("[[sinks]]", "retry_cap_ms", "5000", "no wait is longer"),
+    key("[[sinks]]", "consecutive_failures_for_degraded", "3", "so many exhausted batches in a row make the sink degraded"),
+    key("[[sinks]]", "replay_rate_limit_ms", "0", "a rest between batches that come from disk while catching up"),
+];
+
+/// `config init`.
+pub(crate) fn init(path: &Path, force: bool) -> anyhow::Result<u8> {
+    let text = starter();
+    if path == Path::new("-") {
+        print!("{text}");
+        return Ok(DONE);
+    }
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).create_new(!force);
+    let mut file = match options.open(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            anyhow::bail!("{} is already there; write over it with --force", path.display())
+        }
+        opened => opened.with_context(|| format!("cannot write {}", path.display()))?,
+    };
+    std::io::Write::write_all(&mut file, text.as_bytes())
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    crate::say(&format!("wrote {}", path.display()));
+    Ok(DONE)
+}
+
+/// `config explain`.
+pub(crate) fn explain(json: bool, markdown: bool) -> anyhow::Result<u8> {
+    if json {
+        println!("{}", serde_json::to_string_pretty(KEYS)?);
+    } else if markdown {
+        print!("{}", reference());
+    } else {
+        print!("{}", starter());
+    }
+    Ok(DONE)
+}
+
+/// A file with every key at its default, each explained.
+fn starter() -> String {
+    let mut text = String::from("# catchment.toml: every key, its default and what it means.\n");
+    let mut table = "";
+    for key in KEYS {
+        if key.table != table {
+            table = key.table;
+            text.push_str(&format!("\n{table}\n"));
+        }
+        let off = if key.optional { "# " } else { "" };
+        text.push_str(&format!("# {}\n{off}{} = {}\n", key.means, key.name, key.default));
+    }
+    text
+}
+
+/// `docs/config.md`.
+fn reference() -> String {
+    let mut text = String::from(
+        "# Configuration\n\nWritten by `catchment config explain --markdown`. Unknown keys are errors.\n",
+    );
+    let mut table = None;
+    for key in KEYS {
+        if table != Some(key.table) {
+            table = Some(key.table);
+            let heading =
+                if key.table.is_empty() { "Top level".to_owned() } else { format!("`{}`", key.table) };
+            text.push_str(&format!("\n## {heading}\n\n| key | default | meaning |\n|---|---|---|\n"));
+        }
+        let means = key.means.replace('|', "\\|");
+        text.push_str(&format!("| `{}` | `{}` | {means} |\n", key.name, key.default));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn checked(text: &str) -> Result<Config, String> {
+        parse(text).map_err(|e| e.to_string())?.check().map_err(|e| e.to_string())
+    }
+
+    /// The text is refused, and the message names what is wrong.
+    fn refused(text: &str, names: &str) {
+        let error = checked(text).expect_err(text);
+        assert!(error.contains(names), "{text}\ngave {error:?}, expected {names:?}");
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        refused("data_dri = 'x'", "unknown field `data_dri`, expected one of `data_dir`");
+        refused("[persistence.spool]\nmax_segment_mb = '64MB'", "the unit is part of the key");
+        refused(
+            "[persistence.spool]\nmax_segment_mb = 64\nmax_total_mb = 100",
+            "persistence.spool.max_total_mb is 100",
+        );
+        refused(
+            "[persistence.spool]\nmax_segment_mb = 0",
+            "persistence.spool.max_segment_mb is 0, expected 1 to",
+        );
+        refused("[persistence.spool]\non_full = 'explode'", "unknown variant `explode`");
+        refused(
+            "[persistence.dedup]\nby_payload = ['Ticker']",
+            "persistence.dedup.by_payload holds channel \"Ticker\"",
+        );
+        refused("[[sinks]]\nkind = 'paper'", "unknown variant `paper`");
+        refused("[[sinks]]\n[[sinks]]", "sinks[1].name \"jsonl\" is taken");
+        refused("[[sinks]]\nname = '../x'", "sinks[0].name");
+        refused("[[sinks]]\ncompress_level = 40", "sinks[0].compress_level is 40");
+        refused("sinks = []", "sinks is empty");
+        refused("data_dir = ", "line 1");
+    }
+
+    #[test]
+    fn an_empty_file_is_the_defaults() {
+        let config = checked("").unwrap();
+        assert_eq!(config.data_dir, Path::new("data"));
+        assert_eq!(config.spool.dir, Path::new("data/spool"));
+        assert_eq!(config.spool.total_bytes_max, 1 << 30);
+        assert!(config.spool_enabled && config.dedup.is_none());
+        assert_eq!(config.sinks.len(), 1);
+    }
+
+    #[test]
+    fn the_explained_defaults_are_the_defaults() {
+        let mut explained = BTreeMap::new();
+        for key in KEYS {
+            let table = key.table.trim_matches(['[', ']']);
+            let path = if table.is_empty() { key.name.to_owned() } else { format!("{table}.{}", key.name) };
+            let toml = format!("x = {}", key.default);
+            let value: BTreeMap<String, serde_json::Value> = toml::from_str(&toml).unwrap();
+            explained.insert(path, (key.optional, value["x"].clone()));
+        }
+        let mut real = BTreeMap::new();
+        flatten("", serde_json::to_value(ConfigToml::default()).unwrap(), &mut real);
+        assert_eq!(explained.keys().collect::<Vec<_>>(), real.keys().collect::<Vec<_>>());
+        for (path, value) in real {
+            let (optional, explained) = &explained[&path];
+            assert!(*optional || *explained == value, "{path} is {value}, explained as {explained}");
+        }
+    }
+
+    fn flatten(at: &str, value: serde_json::Value, out: &mut BTreeMap<String, serde_json::Value>) {
+        match value {
+            serde_json::Value::Object(fields) => {
+                for (name, value) in fields {
+                    let path = if at.is_empty() { name } else { format!("{at}.{name}") };
+                    flatten(&path, value, out);
+                }
+            }
+            serde_json::Value::Array(mut items) if items.first().is_some_and(|item| item.is_object()) => {
+                flatten(at, items.remove(0), out);
+            }
+            value => {
+                out.insert(at.to_owned(), value);
+            }
+        }
+    }
+
+    #[test]
+    fn the_starter_is_a_configuration() {
+        let started = format!("{:?}", checked(&starter()).unwrap());
+        assert_eq!(started, format!("{:?}", checked("").unwrap()));
+    }
+
+    #[test]
+    fn the_reference_is_up_to_date() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/config.md");
+        let written = std::fs::read_to_string(path).unwrap();
+        assert_eq!(
+            written,
+            reference(),
+            "write it again: catchment config explain --markdown > docs/config.md"
+        );
+    }
+}

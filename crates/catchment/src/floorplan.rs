@@ -1,0 +1,58 @@
+//! The whole wiring on one page: configuration in, running pipeline out.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use catchment_model::{Clock, SystemClock};
+use catchment_pipeline::{Delivery, OnStorageError, Pipeline, PipelineConfig, RealDisk, Sink, Spool};
+use catchment_sinks::{JsonlConfig, JsonlSink};
+
+use crate::config::{Config, SinkConfig};
+
+/// Opens the spool and the sinks and starts the pipeline between them.
+pub(crate) fn build(config: &Config, on_storage_error: OnStorageError) -> anyhow::Result<House> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let seed = rand::random();
+    let spool = if config.spool_enabled {
+        Spool::open(config.spool.clone(), Arc::new(RealDisk::private()), rand::random())?
+    } else {
+        Spool::in_memory(config.spool.clone(), rand::random())
+    };
+    let mut sinks: Vec<(Arc<dyn Sink>, Delivery)> = Vec::new();
+    for sink in &config.sinks {
+        let opened = open_sink(config, sink, &spool, &clock)?;
+        sinks.push((opened, sink.delivery.clone()));
+    }
+    let pipeline = PipelineConfig {
+        dedup: config.dedup.clone(),
+        tail_bytes: config.memory_bytes / 2,
+        intake_bytes: config.memory_bytes / 2,
+        on_storage_error,
+        seed,
+    };
+    let pipeline = Pipeline::start(spool, sinks, pipeline, Arc::clone(&clock))?;
+    Ok(House { pipeline, clock })
+}
+
+/// What runs.
+pub(crate) struct House {
+    pub(crate) pipeline: Pipeline,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+fn open_sink(
+    config: &Config,
+    sink: &SinkConfig,
+    spool: &Spool,
+    clock: &Arc<dyn Clock>,
+) -> anyhow::Result<Arc<dyn Sink>> {
+    let jsonl = JsonlConfig {
+        dir: config.data_dir.clone(),
+        file_bytes_max: sink.file_bytes_max,
+        compress: sink.compress,
+        name: sink.name.clone(),
+    };
+    let opened = JsonlSink::open(jsonl, spool.id(), Arc::new(RealDisk::shared()), Arc::clone(clock))
+        .with_context(|| format!("cannot open the sink {:?}", sink.name))?;
+    Ok(Arc::new(opened))
+}

@@ -1,0 +1,291 @@
+//! `catchment ingest`: envelopes as JSON lines on standard input, into the pipeline. How people bring a source we do not
+//! know, and how the crash tests drive the real binary.
+//!
+//! A thread reads and parses; the records go on in drafts; answers come back in order. Everything in between is bounded,
+//! so a slow disk slows the reading down and nothing piles up.
+
+use std::fs::File;
+use std::io::{BufWriter, Read, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use catchment_model::{Clock, EnvelopeLine};
+use catchment_pipeline::{AcceptError, Draft, Intake, OnStorageError, Pending};
+use tokio::sync::mpsc;
+
+use crate::cli::IngestArgs;
+use crate::floorplan::{self, House};
+use crate::lines::{Line, Lines};
+use crate::summary::{self, Progress};
+use crate::{DONE, WANTING, say};
+
+/// How long the sinks may take for the rest after the last line.
+const DRAIN: Duration = Duration::from_secs(3_600);
+/// And after a signal.
+const DRAIN_ON_SIGNAL: Duration = Duration::from_secs(9);
+/// So many refusals are printed; the rest is counted, and kept with `--rejects`.
+const REFUSALS_SHOWN: u64 = 100;
+
+/// What the threads and tasks share.
+#[derive(Default)]
+struct Counts {
+    lines: AtomicU64,
+    refused: AtomicU64,
+    durable: AtomicU64,
+    bytes: AtomicU64,
+    stop: AtomicBool,
+}
+
+pub(crate) fn run(args: IngestArgs) -> anyhow::Result<u8> {
+    let config = args.config.read()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start")?;
+    let outcome = runtime.block_on(async {
+        let mode = if args.wait_for_disk { OnStorageError::Wait } else { OnStorageError::Refuse };
+        let house = floorplan::build(&config, mode)?;
+        ingest(house, &args).await
+    });
+    // The reading thread may sit in a read that never returns.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn ingest(house: House, args: &IngestArgs) -> anyhow::Result<u8> {
+    let House { pipeline, clock } = house;
+    let counts = Arc::new(Counts::default());
+    let intake = pipeline.intake();
+    // Full: reading waits. A draft holds about 256 KiB.
+    let (drafts, drafted) = mpsc::channel(8);
+    // Full: submitting waits.
+    let (offered, pending) = mpsc::channel(64);
+    let rejects = Rejects::open(args.rejects.clone())?;
+    read_in_background(std::io::stdin(), intake.clone(), drafts, rejects, Arc::clone(&counts), clock);
+    let submitting = tokio::spawn(submit_all(drafted, intake, offered, Arc::clone(&counts)));
+    let acknowledging = tokio::spawn(acknowledge_all(pending, args.ack, Arc::clone(&counts)));
+    let progress = Progress::start("ingest");
+    let signalled = wait_for_end(submitting, &counts, &progress).await?;
+    let acknowledged = acknowledging.await.context("acknowledging ended early")?;
+    let patience = if signalled { DRAIN_ON_SIGNAL } else { DRAIN };
+    let health = pipeline.health();
+    let patience = if acknowledged.is_err() || health.stopped.is_some() { DRAIN_ON_SIGNAL } else { patience };
+    let closed = pipeline.close(patience).await;
+    progress.finish();
+    let (lines, refused) = (counts.lines.load(Ordering::Relaxed), counts.refused.load(Ordering::Relaxed));
+    match &closed {
+        Ok(books) => summary::print(books, lines, refused, args.json)?,
+        Err(error) => say(&format!("catchment: {error}")),
+    }
+    acknowledged?;
+    closed?;
+    Ok(if refused > 0 { WANTING } else { DONE })
+}
+
+/// Waits until every line was offered, or a signal says that it is enough. A second signal ends the process at once.
+async fn wait_for_end(
+    mut submitting: tokio::task::JoinHandle<()>,
+    counts: &Counts,
+    progress: &Progress,
+) -> anyhow::Result<bool> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for signals")?;
+    let mut signalled = false;
+    let mut tick = tokio::time::interval(Duration::from_millis(200));
+    loop {
+        tokio::select! {
+            biased;
+            ended = &mut submitting => {
+                ended.context("submitting ended early")?;
+                if signalled {
+                    tokio::spawn(async move {
+                        tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+                        std::process::exit(130);
+                    });
+                }
+                return Ok(signalled);
+            }
+            _ = terminate.recv() => signalled = stop(signalled, counts),
+            _ = interrupt.recv() => signalled = stop(signalled, counts),
+            _ = tick.tick() => progress.show(&format!(
+                "{} lines, {} durable, {} MB",
+                counts.lines.load(Ordering::Relaxed),
+                counts.durable.load(Ordering::Relaxed),
+                counts.bytes.load(Ordering::Relaxed) / 1_000_000,
+            )),
+        }
+    }
+}
+
+fn stop(again: bool, counts: &Counts) -> bool {
+    if again {
+        std::process::exit(130);
+    }
+    say("catchment: stopping; what was accepted is being delivered (again to end at once)");
+    counts.stop.store(true, Ordering::Relaxed);
+    true
+}
+
+/// Reads on a thread of its own: nobody can interrupt a read from standard input, so nobody waits for this thread.
+fn read_in_background(
+    input: impl Read + Send + 'static,
+    intake: Intake,
+    drafts: mpsc::Sender<Draft>,
+    mut rejects: Rejects,
+    counts: Arc<Counts>,
+    clock: Arc<dyn Clock>,
+) {
+    std::thread::spawn(move || {
+        let mut lines = Lines::new(input);
+        let mut draft = intake.draft();
+        loop {
+            let read = lines.read(|number, line| {
+                counts.lines.fetch_add(1, Ordering::Relaxed);
+                if let Err(reason) = take(line, &mut draft, &*clock) {
+                    counts.refused.fetch_add(1, Ordering::Relaxed);
+                    rejects.add(number, &reason);
+                }
+                if draft.is_full() {
+                    send(&mut draft, &intake, &drafts, &counts);
+                }
+            });
+            send(&mut draft, &intake, &drafts, &counts);
+            match read {
+                Ok(true) if !drafts.is_closed() => {}
+                Ok(_) => break,
+                Err(error) => {
+                    say(&format!("catchment: cannot read standard input: {error}"));
+                    break;
+                }
+            }
+        }
+        rejects.finish();
+    });
+}
+
+/// One line into the draft, or the reason why not and the line itself.
+fn take(line: Line<'_>, draft: &mut Draft, clock: &dyn Clock) -> Result<(), Refused> {
+    let text = match line {
+        Line::Text(text) => text,
+        Line::TooLong { bytes } => {
+            return Err(Refused {
+                reason: format!("the line has {bytes} bytes, too many for a record"),
+                line: None,
+            });
+        }
+    };
+    let refuse = |reason: String| Refused { reason, line: Some(text.to_vec()) };
+    let parsed = EnvelopeLine::parse(text).map_err(|error| refuse(error.to_string()))?;
+    let now = clock.wall();
+    draft.push(&parsed.envelope(now)).map_err(|error| refuse(error.to_string()))
+}
+
+fn send(draft: &mut Draft, intake: &Intake, drafts: &mpsc::Sender<Draft>, counts: &Counts) {
+    if draft.is_empty() {
+        return;
+    }
+    counts.bytes.fetch_add(draft.bytes() as u64, Ordering::Relaxed);
+    // Closed: the pipeline has failed or a signal has come; the lines were never acknowledged.
+    let _ = drafts.blocking_send(std::mem::replace(draft, intake.draft()));
+}
+
+/// Offers drafts in order until there are no more, or it is enough.
+async fn submit_all(
+    mut drafts: mpsc::Receiver<Draft>,
+    intake: Intake,
+    offered: mpsc::Sender<Pending>,
+    counts: Arc<Counts>,
+) {
+    let mut look = tokio::time::interval(Duration::from_millis(50));
+    loop {
+        tokio::select! {
+            biased;
+            _ = look.tick() => if counts.stop.load(Ordering::Relaxed) { return },
+            draft = drafts.recv() => {
+                let Some(draft) = draft else { return };
+                let Ok(pending) = intake.submit(draft).await else { return };
+                if offered.send(pending).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Waits for each draft in turn and prints its ids.
+async fn acknowledge_all(
+    mut pending: mpsc::Receiver<Pending>,
+    print: bool,
+    counts: Arc<Counts>,
+) -> Result<(), AcceptError> {
+    let mut text = Vec::new();
+    while let Some(next) = pending.recv().await {
+        let receipt = next.durable().await?;
+        text.clear();
+        for id in receipt.ids() {
+            counts.durable.fetch_add(1, Ordering::Relaxed);
+            text.extend_from_slice(&id.text());
+            text.push(b'\n');
+        }
+        if print {
+            let mut out = std::io::stdout().lock();
+            // Nobody listens to the ids any more; the records are accepted all the same.
+            let _ = out.write_all(&text).and_then(|()| out.flush());
+        }
+    }
+    Ok(())
+}
+
+/// A line that is not taken.
+struct Refused {
+    reason: String,
+    line: Option<Vec<u8>>,
+}
+
+/// Refused lines: the first hundred are shown, all are kept where `--rejects` says.
+struct Rejects {
+    shown: u64,
+    file: Option<(PathBuf, BufWriter<File>)>,
+}
+
+impl Rejects {
+    fn open(path: Option<PathBuf>) -> anyhow::Result<Self> {
+        let file = match path {
+            None => None,
+            Some(path) => {
+                let file = File::options().create(true).append(true).open(&path);
+                let file =
+                    file.with_context(|| format!("cannot write the file of --rejects, {}", path.display()))?;
+                Some((path, BufWriter::new(file)))
+            }
+        };
+        Ok(Self { shown: 0, file })
+    }
+
+    fn add(&mut self, number: u64, refused: &Refused) {
+        self.shown += 1;
+        match self.shown {
+            ..=REFUSALS_SHOWN => say(&format!("line {number}: refused: {}", refused.reason)),
+            n if n == REFUSALS_SHOWN + 1 => {
+                say("further refused lines are only counted; --rejects FILE keeps them")
+            }
+            _ => {}
+        }
+        let Some((path, file)) = &mut self.file else { return };
+        let text = refused.line.as_deref().map(String::from_utf8_lossy);
+        let entry = serde_json::json!({ "line": number, "reason": refused.reason, "text": text });
+        if let Err(error) = writeln!(file, "{entry}") {
+            say(&format!("catchment: cannot write {}: {error}", path.display()));
+            self.file = None;
+        }
+    }
+
+    fn finish(&mut self) {
+        if let Some((path, file)) = &mut self.file
+            && let Err(error) = file.flush()
+        {
+            say(&format!("catchment: cannot write {}: {error}", path.display()));
+        }
+    }
+}

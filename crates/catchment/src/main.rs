@@ -1,0 +1,67 @@
+//! The binary. Data goes to standard output, talk to standard error; it exits with 0 when it did what was asked, 1 when
+//! it looked and found something wanting, 2 when it could not.
+
+mod check;
+mod cli;
+mod config;
+mod floorplan;
+mod ingest;
+mod lines;
+mod summary;
+mod verify;
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command, ConfigCommand};
+
+/// Done.
+const DONE: u8 = 0;
+/// Looked, and found something wanting.
+const WANTING: u8 = 1;
+/// Could not do it.
+const COULD_NOT: u8 = 2;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    start_logging();
+    let code = match run(cli) {
+        Ok(code) => code,
+        Err(error) => {
+            say(&format!("catchment: {error:#}"));
+            COULD_NOT
+        }
+    };
+    ExitCode::from(code)
+}
+
+fn run(cli: Cli) -> anyhow::Result<u8> {
+    match cli.command {
+        Command::Config(ConfigCommand::Init { path, force }) => config::init(&path, force),
+        Command::Config(ConfigCommand::Explain { json, markdown }) => config::explain(json, markdown),
+        Command::Check { config, json } => check::run(&config.read()?, json),
+        Command::Ingest(args) => ingest::run(args),
+        Command::Verify(args) => verify::run(&args),
+        #[cfg(feature = "bench")]
+        Command::Bench(args) => catchment_bench::run(args),
+    }
+}
+
+/// `CATCHMENT_LOG` chooses what is told (`debug`, `catchment_pipeline=trace`, …); without it: warnings and worse.
+fn start_logging() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("CATCHMENT_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .init();
+}
+
+/// Says something to the person. Nobody may be listening any more; that is no reason to fail.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}

@@ -1,0 +1,343 @@
+//! The write path: records of a batch to the files of their streams and dates, durable before it returns.
+//!
+//! Files change hands only between batches: `files` (open) to `closed` (to be sealed), or, after a failure, to `owed`
+//! (to be cut back first).
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+
+use catchment_model::{Channel, Envelope, UtcDate, Venue};
+use catchment_pipeline::{Batch, Record};
+use tracing::{error, warn};
+
+use super::checkpoint::{Checkpoint, Mark};
+use super::scan::Scan;
+use super::store::{OpenFile, Store};
+use super::{JsonlConfig, JsonlError, seal};
+
+/// More open files than this, and the one not used for longest is sealed.
+const FILES_MAX: usize = 256;
+
+/// The archive of one writer.
+#[derive(Debug)]
+pub(super) struct Archive {
+    pub(super) store: Store,
+    config: JsonlConfig,
+    streams: Vec<Stream>,
+    by_key: HashMap<Box<[u8]>, usize>,
+    files: Vec<OpenFile>,
+    pub(super) closed: Vec<ClosedFile>,
+    owed: Vec<OwedCut>,
+    /// The stream and file of the record before.
+    last: Option<(usize, usize)>,
+    /// The newest date seen.
+    newest: Option<UtcDate>,
+    batches: u64,
+}
+
+/// One venue and channel.
+#[derive(Debug)]
+struct Stream {
+    names: (Venue, Channel),
+    key: Box<[u8]>,
+    mark: Mark,
+    /// Its open files, by date. Mostly one.
+    files: Vec<(UtcDate, usize)>,
+    /// The file this batch has last put a record of it into.
+    writing: Option<usize>,
+    /// The number of that record.
+    placed: u64,
+}
+
+/// A file that waits to be sealed.
+#[derive(Debug)]
+pub(super) struct ClosedFile {
+    pub(super) path: PathBuf,
+    /// How many lines this process wrote into it.
+    pub(super) rows: Option<u64>,
+    /// What is in it, if it has been read.
+    pub(super) scan: Option<Scan>,
+}
+
+/// A file that must be cut back before anything else is written.
+#[derive(Debug)]
+struct OwedCut {
+    path: PathBuf,
+    durable_len: u64,
+    durable_rows: u64,
+}
+
+impl Archive {
+    pub(super) fn new(store: Store, config: JsonlConfig) -> Self {
+        Self {
+            store,
+            config,
+            streams: Vec::new(),
+            by_key: HashMap::new(),
+            files: Vec::new(),
+            closed: Vec::new(),
+            owed: Vec::new(),
+            last: None,
+            newest: None,
+            batches: 0,
+        }
+    }
+
+    /// Writes what is not here yet. On an error some of the batch may be durable; it is known which.
+    pub(super) fn write(&mut self, batch: &Batch) -> Result<(), JsonlError> {
+        self.check_spool(batch)?;
+        self.settle_owed()?;
+        self.batches += 1;
+        let placed = self.place_all(batch);
+        // After a failure too: what was placed before it is the beginning of its stream's part of the batch.
+        let synced = self.sync_all();
+        self.abandon_failed();
+        placed.and(synced)?;
+        self.roll_over_after(batch);
+        Ok(())
+    }
+
+    /// Rolls over at midnight though nothing comes in, and tries again what failed before.
+    pub(super) fn idle(&mut self) -> Result<(), JsonlError> {
+        let today = self.store.clock.wall().date();
+        self.close_files(|file| file.date < today);
+        let settled = self.settle_owed();
+        self.seal_closed();
+        settled
+    }
+
+    /// Seals everything.
+    pub(super) fn close(&mut self) -> Result<(), JsonlError> {
+        self.close_files(|_| true);
+        self.settle_owed()?;
+        self.seal_closed();
+        if self.closed.is_empty() { Ok(()) } else { Err(JsonlError::NotSealed { files: self.closed.len() }) }
+    }
+
+    /// What is durable of a stream, to be corrected at start.
+    pub(super) fn mark(&mut self, venue: Venue, channel: Channel) -> &mut Mark {
+        let key = format!("{venue}{}{channel}", Envelope::BEFORE_CHANNEL);
+        let stream = self.stream(key.as_bytes(), || (venue, channel));
+        &mut self.streams[stream].mark
+    }
+
+    fn check_spool(&self, batch: &Batch) -> Result<(), JsonlError> {
+        let writer = self.store.writer;
+        match batch.get(0).map(|record| record.id().spool) {
+            Some(given) if given != writer => Err(JsonlError::OtherSpool { writer, given }),
+            _ => Ok(()),
+        }
+    }
+
+    fn place_all(&mut self, batch: &Batch) -> Result<(), JsonlError> {
+        for record in batch.iter() {
+            let stream = self.stream_of(&record);
+            let (seq, mark) = (record.seq(), &self.streams[stream].mark);
+            if !mark.covers(seq) && seq > self.streams[stream].placed {
+                self.place(stream, &record)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn place(&mut self, stream: usize, record: &Record<'_>) -> Result<(), JsonlError> {
+        let at = self.file_of(stream, record.date())?;
+        let before = self.streams[stream].writing.replace(at);
+        if let Some(before) = before.filter(|before| *before != at) {
+            // A stream becomes durable in order, or the highest number would not say what is here.
+            self.sync(stream, before)?;
+        }
+        self.files[at].used = self.batches;
+        self.files[at].push(record.seq(), record.line())?;
+        self.streams[stream].placed = record.seq();
+        self.last = Some((stream, at));
+        Ok(())
+    }
+
+    /// Neighbours are mostly of one stream; then comparing the key is all it takes.
+    fn stream_of(&mut self, record: &Record<'_>) -> usize {
+        let key = record.stream_key();
+        match self.last {
+            Some((stream, _)) if *self.streams[stream].key == *key => stream,
+            _ => self.stream(key, || record.stream()),
+        }
+    }
+
+    fn stream(&mut self, key: &[u8], names: impl FnOnce() -> (Venue, Channel)) -> usize {
+        if let Some(at) = self.by_key.get(key) {
+            return *at;
+        }
+        let (key, mark): (Box<[u8]>, _) = (key.into(), Mark::default());
+        self.by_key.insert(key.clone(), self.streams.len());
+        self.streams.push(Stream { names: names(), key, mark, files: Vec::new(), writing: None, placed: 0 });
+        self.streams.len() - 1
+    }
+
+    fn file_of(&mut self, stream: usize, date: UtcDate) -> Result<usize, JsonlError> {
+        if let Some((last_stream, at)) = self.last
+            && last_stream == stream
+            && self.files[at].date == date
+        {
+            return Ok(at);
+        }
+        if let Some((_, at)) = self.streams[stream].files.iter().find(|(of, _)| *of == date) {
+            return Ok(*at);
+        }
+        let file = self.store.create(self.streams[stream].names, date)?;
+        self.files.push(file);
+        self.streams[stream].files.push((date, self.files.len() - 1));
+        Ok(self.files.len() - 1)
+    }
+
+    fn sync(&mut self, stream: usize, at: usize) -> Result<(), JsonlError> {
+        self.files[at].sync()?;
+        self.streams[stream].mark.raise(self.files[at].seq);
+        Ok(())
+    }
+
+    /// Makes what was placed durable, each file whatever becomes of the others.
+    fn sync_all(&mut self) -> Result<(), JsonlError> {
+        let mut result = Ok(());
+        let touched: Vec<(usize, usize)> =
+            self.streams.iter().enumerate().filter_map(|(at, stream)| Some((at, stream.writing?))).collect();
+        for (_, file) in &touched {
+            let file = &mut self.files[*file];
+            let flushed = if file.has_failed { Ok(()) } else { file.flush() };
+            result = result.and(flushed);
+        }
+        for (stream, file) in touched {
+            let synced = if self.files[file].has_failed { Ok(()) } else { self.sync(stream, file) };
+            result = result.and(synced);
+            self.streams[stream].writing = None;
+            self.streams[stream].placed = 0;
+        }
+        self.last = None;
+        result
+    }
+
+    fn abandon_failed(&mut self) {
+        for file in self.take_files(|file| file.has_failed) {
+            let OpenFile { path, durable_len, durable_rows, .. } = file;
+            self.owed.push(OwedCut { path, durable_len, durable_rows });
+        }
+        if let Err(error) = self.settle_owed() {
+            warn!(%error, "a file could not be cut back yet; nothing is written until it is");
+        }
+    }
+
+    /// Cuts back what is owed. Until that is done, writing the same records elsewhere could double them.
+    fn settle_owed(&mut self) -> Result<(), JsonlError> {
+        while let Some(owed) = self.owed.last() {
+            self.store.cut_back(&owed.path, owed.durable_len)?;
+            let OwedCut { path, durable_len, durable_rows } = self.owed.pop().expect("just looked at");
+            if durable_len > 0 {
+                self.closed.push(ClosedFile { path, rows: Some(durable_rows), scan: None });
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes what is full, what is of a day that is over, and what is too many.
+    fn roll_over_after(&mut self, batch: &Batch) {
+        let oldest = batch.iter().map(|record| record.date()).fold(None, |oldest: Option<UtcDate>, date| {
+            self.newest = self.newest.max(Some(date));
+            Some(oldest.map_or(date, |oldest| oldest.min(date)))
+        });
+        // A day is over once a batch holds nothing of it: by the newest record or, lest one record from the far future
+        // hold it open for ever, by the calendar.
+        let today = Some(self.store.clock.wall().date());
+        let current = [self.newest, today].into_iter().flatten().filter(|day| oldest >= Some(*day)).max();
+        let bytes_max = self.config.file_bytes_max;
+        let is_over = |file: &OpenFile| current.is_some_and(|day| file.date < day);
+        let mut closed = self.close_files(|file| file.durable_len >= bytes_max || is_over(file));
+        if self.files.len() > FILES_MAX {
+            let mut used: Vec<u64> = self.files.iter().map(|file| file.used).collect();
+            used.sort_unstable();
+            let spare = used[used.len() - FILES_MAX - 1];
+            closed += self.close_files(|file| file.used <= spare);
+        }
+        if closed > 0 {
+            self.seal_closed();
+        }
+    }
+
+    /// Says how many.
+    fn close_files(&mut self, which: impl Fn(&OpenFile) -> bool) -> usize {
+        let taken = self.take_files(which);
+        let count = taken.len();
+        for file in taken {
+            let OpenFile { path, durable_len, durable_rows, .. } = file;
+            if durable_len > 0 {
+                self.closed.push(ClosedFile { path, rows: Some(durable_rows), scan: None });
+            } else {
+                let _ = self.store.disk.remove(&path);
+            }
+        }
+        count
+    }
+
+    fn take_files(&mut self, which: impl Fn(&OpenFile) -> bool) -> Vec<OpenFile> {
+        if !self.files.iter().any(&which) {
+            return Vec::new();
+        }
+        let mut place = vec![None; self.files.len()];
+        let (mut kept, mut taken) = (Vec::new(), Vec::new());
+        for (at, file) in std::mem::take(&mut self.files).into_iter().enumerate() {
+            if which(&file) {
+                taken.push(file);
+            } else {
+                place[at] = Some(kept.len());
+                kept.push(file);
+            }
+        }
+        self.files = kept;
+        self.last = None;
+        for stream in &mut self.streams {
+            stream.files =
+                stream.files.iter().filter_map(|(date, at)| place[*at].map(|new| (*date, new))).collect();
+        }
+        taken
+    }
+
+    /// Seals what is closed: the checkpoint first, so that no record of a sealed file is ever written again. What fails
+    /// is durable all the same, and stays in the list.
+    pub(super) fn seal_closed(&mut self) {
+        if self.closed.is_empty() {
+            return;
+        }
+        if let Err(error) = self.store_checkpoint() {
+            warn!(%error, files = self.closed.len(), "sealing put off");
+            return;
+        }
+        for file in std::mem::take(&mut self.closed) {
+            if let Err(error) = seal::seal(&*self.store.disk, &file, self.config.compress) {
+                warn!(%error, file = %file.path.display(), "sealing put off");
+                self.closed.push(file);
+            }
+        }
+    }
+
+    /// Writes down what is durable.
+    pub(super) fn store_checkpoint(&mut self) -> Result<(), JsonlError> {
+        let path = Checkpoint::path(&self.store.dir, self.store.writer);
+        self.store.ensure_folder(path.parent().expect("it is in a folder"))?;
+        let named = |stream: &Stream| format!("{}/{}", stream.names.0, stream.names.1);
+        let streams: BTreeMap<String, Mark> =
+            self.streams.iter().map(|stream| (named(stream), stream.mark.clone())).collect();
+        let checkpoint = Checkpoint::new(self.store.writer, self.store.next_number, streams);
+        checkpoint.store(&*self.store.disk, &path).map_err(JsonlError::disk("replace", &path))
+    }
+}
+
+/// A file that does not hold what was written into it is said so; that is all that can be done.
+pub(super) fn check_rows(file: &ClosedFile, scan: &Scan) {
+    if scan.damaged > 0 || file.rows.is_some_and(|rows| rows != scan.rows) {
+        error!(
+            file = %file.path.display(),
+            rows_written = file.rows,
+            rows_found = scan.rows,
+            rows_damaged = scan.damaged,
+            "an archive file does not hold what was written"
+        );
+    }
+}
