@@ -9,7 +9,7 @@ use std::time::Duration;
 use catchment_model::{Channel, Clock, SpoolId, Venue};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::batch::{Batch, BatchBuilder};
@@ -18,7 +18,7 @@ use crate::dead_letter::DeadLetters;
 use crate::disk::Disk;
 use crate::events;
 use crate::frame::{HEADER, Header};
-use crate::intake::Note;
+use crate::intake::{Note, RefusedRecord};
 use crate::reader::{self, Damage, DamageKind, Piece, Position};
 use crate::sink::{Next, Refusal, Sink, SinkError, SinkState};
 use crate::spool::{Cursor, segment_path};
@@ -219,7 +219,7 @@ impl Deliverer {
                 return true;
             }
             Ok(Piece::Damage(damage)) => {
-                self.tell(Note::Damaged(damage)).await;
+                self.tell_and_wait(|told| Note::Damaged(damage, told)).await;
                 after.at.offset = at.offset + damage.len;
             }
             Ok(Piece::End) => after.at.offset = end,
@@ -233,7 +233,7 @@ impl Deliverer {
                     let kind = DamageKind::Unreadable;
                     let len = end - at.offset;
                     let damage = Damage { at, len, kind, after_seq: after.seq, before_seq: None };
-                    self.tell(Note::Damaged(damage)).await;
+                    self.tell_and_wait(|told| Note::Damaged(damage, told)).await;
                     after.at.offset = end;
                 }
             }
@@ -254,12 +254,19 @@ impl Deliverer {
         let at = Position { segment: after.at.segment + 1, offset: 0 };
         let before_seq = header.map(|header| header.first_seq);
         let kind = DamageKind::Missing;
-        self.tell(Note::Damaged(Damage { at, len: 0, kind, after_seq: after.seq, before_seq })).await;
+        let damage = Damage { at, len: 0, kind, after_seq: after.seq, before_seq };
+        self.tell_and_wait(|told| Note::Damaged(damage, told)).await;
     }
 
     async fn tell(&self, note: Note) {
         // The writer outlives every delivery; if it is gone, the process is ending.
         let _ = self.notes.send(note).await;
+    }
+
+    async fn tell_and_wait(&self, note: impl FnOnce(oneshot::Sender<()>) -> Note) {
+        let (told, done) = oneshot::channel();
+        self.tell(note(told)).await;
+        let _ = done.await;
     }
 
     fn back_off(&mut self, attempt: u32) -> Duration {
@@ -299,11 +306,15 @@ impl Deliverer {
                     }
                     Next::BackOff => {
                         events::write_failed(self.sink.name(), attempt, &error);
-                        attempt += 1;
-                        if attempt > self.config.retries_max {
+                        let wait = if attempt < self.config.retries_max {
+                            attempt += 1;
+                            self.back_off(attempt - 1)
+                        } else {
+                            // Exhausted: S1's count goes up by one, and the batch gets a fresh set of tries.
+                            attempt = 0;
                             self.failed(&error);
-                        }
-                        let wait = self.back_off(attempt - 1);
+                            self.back_off(u32::MAX)
+                        };
                         if !self.rest(wait).await {
                             return false;
                         }
@@ -383,17 +394,21 @@ impl Deliverer {
                 }
             }
         }
+        let mut told = Vec::new();
         for refusal in refused {
             let record = batch.get(refusal.index).expect("a sink names records of the batch");
             let (venue, channel) = record.stream();
             let outlet = counts.entry((venue, channel)).or_default();
             outlet.written -= 1;
             outlet.quarantined += 1;
+            // A sink that takes no gaps would be told of that for ever.
             if channel != Channel::gaps() {
-                let sink = self.sink.name().to_owned();
-                let at = record.received_at().ms();
-                self.tell(Note::Refused { venue, channel, id: record.id(), at, sink }).await;
+                let (symbol, at) = (record.symbol_escaped().to_owned(), record.received_at().ms());
+                told.push(RefusedRecord { venue, channel, symbol, id: record.id(), at });
             }
+        }
+        if !told.is_empty() {
+            self.tell_and_wait(|answer| Note::Refused(told, answer)).await;
         }
         true
     }

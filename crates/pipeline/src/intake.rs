@@ -122,9 +122,25 @@ pub(crate) struct Submit {
 /// What deliveries tell the writer.
 #[derive(Debug)]
 pub(crate) enum Note {
-    Settled { sink: String, cursor: Cursor },
-    Damaged(Damage),
-    Refused { venue: Venue, channel: Channel, id: RecordId, at: UnixMs, sink: String },
+    Settled {
+        sink: String,
+        cursor: Cursor,
+    },
+    /// Answered once the gap that tells of it is durable, so that it goes out before the delivery ends.
+    Damaged(Damage, oneshot::Sender<()>),
+    /// Answered likewise.
+    Refused(Vec<RefusedRecord>, oneshot::Sender<()>),
+}
+
+/// A record that a sink will never take.
+#[derive(Debug)]
+pub(crate) struct RefusedRecord {
+    pub(crate) venue: Venue,
+    pub(crate) channel: Channel,
+    /// As JSON has it.
+    pub(crate) symbol: String,
+    pub(crate) id: RecordId,
+    pub(crate) at: UnixMs,
 }
 
 /// What happens to drafts while the disk takes nothing.
@@ -511,10 +527,19 @@ impl Writer {
                     self.spool.settle(&sink, cursor);
                     self.state.moved = true;
                 }
-                Note::Damaged(damage) => self.set_aside(damage).await,
-                Note::Refused { venue, channel, id, at, sink } => {
-                    let gap = Gap::new(channel.as_str(), at, at, Cause::Refused).missing(id, id).records(1);
-                    self.write_gaps(vec![(venue, Some(sink), gap)]).await;
+                Note::Damaged(damage, told) => {
+                    self.set_aside(damage).await;
+                    let _ = told.send(());
+                }
+                Note::Refused(records, told) => {
+                    let gaps = records.into_iter().map(|record| {
+                        let RefusedRecord { venue, channel, symbol, id, at } = record;
+                        let gap =
+                            Gap::new(channel.as_str(), at, at, Cause::Refused).missing(id, id).records(1);
+                        (venue, Some(symbol), gap)
+                    });
+                    self.write_gaps(gaps.collect()).await;
+                    let _ = told.send(());
                 }
             }
             next = self.notes.try_recv().ok();
@@ -629,6 +654,8 @@ impl Writer {
         let mut draft = Draft::new(Keys::Off);
         for (venue, symbol, gap) in &gaps {
             let json = gap.to_json();
+            let symbol: Option<String> =
+                symbol.as_ref().and_then(|s| serde_json::from_str(&format!("\"{s}\"")).ok());
             let envelope = Envelope {
                 message_id: None,
                 sequence: None,
