@@ -21,6 +21,8 @@ use crate::{BenchArgs, Duel, Goal, Report};
 const SINGLE_SECONDS: f64 = 0.5;
 /// How many records a round in groups has.
 const GROUPED: usize = 400_000;
+/// Drafts of 500 records that may wait for their answer at once.
+const IN_FLIGHT: usize = 40;
 
 pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
     let scratch = args.scratch()?;
@@ -105,7 +107,7 @@ fn in_groups(dir: &Path, tape: &Tape) -> anyhow::Result<(f64, f64)> {
         let intake = pipeline.intake();
         let watch = Stopwatch::start();
         // Full: offering waits for answers, as a collector's socket would.
-        let (offered, mut pending) = mpsc::channel(16);
+        let (offered, mut pending) = mpsc::channel(IN_FLIGHT);
         let answers = tokio::spawn(async move {
             let clock = Stopwatch::start();
             let mut waits = Vec::new();

@@ -25,6 +25,8 @@ use crate::tail::{Chunk, Tail};
 
 /// How often cursors are saved, gaps are written and a failing disk is tried.
 const UPKEEP: Duration = Duration::from_secs(1);
+/// A group takes what is already in line up to this, but waits for nothing beyond `commit_bytes`.
+const GROUP_MAX: usize = 8 << 20;
 /// How long a disk that has just failed is left alone.
 const WOUND_REST: Duration = Duration::from_millis(500);
 
@@ -262,9 +264,10 @@ impl Writer {
         let due = self.state.committed_at.map_or_else(Instant::now, |at| at + age);
         let mut group = self.new_group();
         self.admit(first, &mut group);
-        while group.frames.len() < bytes_max {
+        while group.frames.len() < GROUP_MAX {
             let next = match self.door.try_recv() {
                 Ok(submit) => Some(submit),
+                Err(_) if group.frames.len() >= bytes_max => None,
                 Err(_) => tokio::time::timeout_at(due, self.door.recv()).await.ok().flatten(),
             };
             let Some(submit) = next else { break };
