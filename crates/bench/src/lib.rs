@@ -146,7 +146,8 @@ impl Report {
     /// Runs both sides in turn and notes how they compare. One round of each comes first and does not count.
     pub(crate) fn duel(&mut self, rounds: usize, duel: Duel<'_>) -> anyhow::Result<()> {
         let Duel { what, unit, ours: (ours_is, ours), theirs: (theirs_is, theirs), goal } = duel;
-        (ours()?, theirs()?);
+        ours()?;
+        theirs()?;
         let mut figures = Vec::with_capacity(rounds);
         for round in 0..rounds {
             // Whoever goes first finds colder caches; take turns at it.

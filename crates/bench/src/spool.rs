@@ -109,7 +109,6 @@ fn in_groups(dir: &Path, tape: &Tape) -> anyhow::Result<(f64, f64)> {
         // Full: offering waits for answers, as a collector's socket would.
         let (offered, mut pending) = mpsc::channel(IN_FLIGHT);
         let answers = tokio::spawn(async move {
-            let clock = Stopwatch::start();
             let mut waits = Vec::new();
             while let Some((at, next)) = pending.recv().await {
                 let next: catchment_pipeline::Pending = next;
@@ -117,7 +116,6 @@ fn in_groups(dir: &Path, tape: &Tape) -> anyhow::Result<(f64, f64)> {
                 let at: Stopwatch = at;
                 waits.push(at.seconds());
             }
-            drop(clock);
             anyhow::Ok(waits)
         });
         for first in (0..GROUPED).step_by(500) {

@@ -54,7 +54,7 @@ fn payload(n: usize) -> String {
             1_798_761_600_000_u64 + n as u64,
             n % 90 + 10,
             1_798_761_599_998_u64 + n as u64,
-            n % 2 == 0,
+            n.is_multiple_of(2),
         );
     }
     let level = |step: usize| format!(r#"["{}.{:02}000000","0.{:08}"]"#, price - step, n % 100, n * 7 + step);

@@ -107,7 +107,7 @@ pub(crate) struct VerifyArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ConfigArgs {
     /// The configuration [default: catchment.toml if it is there, else built-in defaults]
-    #[arg(short, long = "config", value_name = "FILE")]
+    #[arg(short = 'c', long = "config", value_name = "FILE")]
     path: Option<PathBuf>,
 
     /// Use this folder instead of the configuration's data_dir

@@ -32,6 +32,7 @@ pub(crate) struct Config {
 #[derive(Debug, Clone)]
 pub(crate) struct SinkConfig {
     pub(crate) name: String,
+    pub(crate) dir: PathBuf,
     pub(crate) file_bytes_max: u64,
     pub(crate) compress: Option<i32>,
     pub(crate) delivery: Delivery,
@@ -134,6 +135,7 @@ impl Default for DedupToml {
 struct SinkToml {
     kind: SinkKind,
     name: Option<String>,
+    dir: Option<PathBuf>,
     file_mb: u64,
     compress: bool,
     compress_level: i32,
@@ -158,6 +160,7 @@ impl Default for SinkToml {
         Self {
             kind: SinkKind::Jsonl,
             name: None,
+            dir: None,
             file_mb: 256,
             compress: false,
             compress_level: 1,
@@ -216,11 +219,19 @@ impl ConfigToml {
         let spool_enabled = self.persistence.spool.enabled;
         let mut sinks = Vec::new();
         for (at, sink) in self.sinks.into_iter().enumerate() {
-            let sink = sink.check(at)?;
+            let sink = sink.check(at, &self.data_dir)?;
             if sinks.iter().any(|other: &SinkConfig| other.name == sink.name) {
                 let problem =
                     format!("{:?} is taken by another sink; names keep their cursors apart", sink.name);
                 return Err(ConfigError::at(format!("sinks[{at}].name"), problem));
+            }
+            if let Some(other) = sinks.iter().find(|other: &&SinkConfig| other.dir == sink.dir) {
+                let problem = format!(
+                    "is {}, the folder of {:?}; every record would be there twice",
+                    sink.dir.display(),
+                    other.name
+                );
+                return Err(ConfigError::at(format!("sinks[{at}].dir"), problem));
             }
             sinks.push(sink);
         }
@@ -273,7 +284,7 @@ impl DedupToml {
 }
 
 impl SinkToml {
-    fn check(self, at: usize) -> Result<SinkConfig, ConfigError> {
+    fn check(self, at: usize, data_dir: &Path) -> Result<SinkConfig, ConfigError> {
         let key = |name: &str| format!("sinks[{at}].{name}");
         let SinkKind::Jsonl = self.kind;
         let name = self.name.unwrap_or_else(|| "jsonl".to_owned());
@@ -292,6 +303,7 @@ impl SinkToml {
             |name: &str, value, max| between(key(name), value, 0, max).map(Duration::from_millis);
         Ok(SinkConfig {
             name,
+            dir: self.dir.unwrap_or_else(|| data_dir.to_owned()),
             file_bytes_max: between(key("file_mb"), self.file_mb, 1, 1 << 20)? * MIB,
             compress: self.compress.then_some(self.compress_level),
             delivery: Delivery {
@@ -360,6 +372,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("[persistence.dedup]", "by_payload", "[]", "channels in which equal payloads are duplicates even without an id or sequence"),
     key("[[sinks]]", "kind", r#""jsonl""#, "jsonl: files of JSON lines under data_dir"),
     optional("[[sinks]]", "name", r#""jsonl""#, "what its cursor is kept under; default: its kind"),
+    optional("[[sinks]]", "dir", r#""data""#, "where its files are; default: data_dir. Two sinks have two folders"),
     key("[[sinks]]", "file_mb", "256", "a file that has reached this is sealed and followed by another"),
     key("[[sinks]]", "compress", "false", "compress sealed files with zstd"),
     key("[[sinks]]", "compress_level", "1", "1 to 19"),
@@ -474,6 +487,7 @@ mod tests {
         );
         refused("[[sinks]]\nkind = 'paper'", "unknown variant `paper`");
         refused("[[sinks]]\n[[sinks]]", "sinks[1].name \"jsonl\" is taken");
+        refused("[[sinks]]\n[[sinks]]\nname = 'b'", "sinks[1].dir is data, the folder of \"jsonl\"");
         refused("[[sinks]]\nname = '../x'", "sinks[0].name");
         refused("[[sinks]]\ncompress_level = 40", "sinks[0].compress_level is 40");
         refused("sinks = []", "sinks is empty");

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use catchment_model::{Clock, SystemClock};
-use catchment_pipeline::{Delivery, OnStorageError, Pipeline, PipelineConfig, RealDisk, Sink, Spool};
+use catchment_pipeline::{
+    Delivery, OnStorageError, Pipeline, PipelineConfig, RealDisk, Sink, Spool, SyncPoint, disk,
+};
 use catchment_sinks::{JsonlConfig, JsonlSink};
 
 use crate::config::{Config, SinkConfig};
@@ -13,6 +15,9 @@ use crate::config::{Config, SinkConfig};
 pub(crate) fn build(config: &Config, on_storage_error: OnStorageError) -> anyhow::Result<House> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let seed = rand::random();
+    // First of all, or the spool would make it for this user alone.
+    disk::create_dir_all(&RealDisk::shared(), &config.data_dir, SyncPoint::ArchiveFolder)
+        .with_context(|| format!("cannot make data_dir, {}", config.data_dir.display()))?;
     let spool = if config.spool_enabled {
         Spool::open(config.spool.clone(), Arc::new(RealDisk::private()), rand::random())?
     } else {
@@ -20,7 +25,7 @@ pub(crate) fn build(config: &Config, on_storage_error: OnStorageError) -> anyhow
     };
     let mut sinks: Vec<(Arc<dyn Sink>, Delivery)> = Vec::new();
     for sink in &config.sinks {
-        let opened = open_sink(config, sink, &spool, &clock)?;
+        let opened = open_sink(sink, &spool, &clock)?;
         sinks.push((opened, sink.delivery.clone()));
     }
     let pipeline = PipelineConfig {
@@ -40,14 +45,9 @@ pub(crate) struct House {
     pub(crate) clock: Arc<dyn Clock>,
 }
 
-fn open_sink(
-    config: &Config,
-    sink: &SinkConfig,
-    spool: &Spool,
-    clock: &Arc<dyn Clock>,
-) -> anyhow::Result<Arc<dyn Sink>> {
+fn open_sink(sink: &SinkConfig, spool: &Spool, clock: &Arc<dyn Clock>) -> anyhow::Result<Arc<dyn Sink>> {
     let jsonl = JsonlConfig {
-        dir: config.data_dir.clone(),
+        dir: sink.dir.clone(),
         file_bytes_max: sink.file_bytes_max,
         compress: sink.compress,
         name: sink.name.clone(),

@@ -8,13 +8,13 @@ use std::fs::File;
 use std::io::{BufWriter, Read, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
 use catchment_model::{Clock, EnvelopeLine};
 use catchment_pipeline::{AcceptError, Draft, Intake, OnStorageError, Pending};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::cli::IngestArgs;
 use crate::floorplan::{self, House};
@@ -36,7 +36,6 @@ struct Counts {
     refused: AtomicU64,
     durable: AtomicU64,
     bytes: AtomicU64,
-    stop: AtomicBool,
 }
 
 pub(crate) fn run(args: IngestArgs) -> anyhow::Result<u8> {
@@ -56,75 +55,80 @@ async fn ingest(house: House, args: &IngestArgs) -> anyhow::Result<u8> {
     let House { pipeline, clock } = house;
     let counts = Arc::new(Counts::default());
     let intake = pipeline.intake();
+    let mut enough = listen_for_signals()?;
     // Full: reading waits. A draft holds about 256 KiB.
     let (drafts, drafted) = mpsc::channel(8);
     // Full: submitting waits.
     let (offered, pending) = mpsc::channel(64);
     let rejects = Rejects::open(args.rejects.clone())?;
     read_in_background(std::io::stdin(), intake.clone(), drafts, rejects, Arc::clone(&counts), clock);
-    let submitting = tokio::spawn(submit_all(drafted, intake, offered, Arc::clone(&counts)));
-    let acknowledging = tokio::spawn(acknowledge_all(pending, args.ack, Arc::clone(&counts)));
+    let mut acknowledging = tokio::spawn(acknowledge_all(pending, args.ack, Arc::clone(&counts)));
+    let mut acknowledged = None;
     let progress = Progress::start("ingest");
-    let signalled = wait_for_end(submitting, &counts, &progress).await?;
-    let acknowledged = acknowledging.await.context("acknowledging ended early")?;
-    let patience = if signalled { DRAIN_ON_SIGNAL } else { DRAIN };
-    let health = pipeline.health();
-    let patience = if acknowledged.is_err() || health.stopped.is_some() { DRAIN_ON_SIGNAL } else { patience };
-    let closed = pipeline.close(patience).await;
+    tokio::select! {
+        biased;
+        _ = enough.wait_for(|enough| *enough) => {}
+        failed = &mut acknowledging => acknowledged = Some(failed),
+        () = submit_all(drafted, intake, offered) => {}
+        () = show(&progress, &counts) => {}
+    }
+    let patience = async move {
+        let told = tokio::time::timeout(DRAIN, enough.wait_for(|enough| *enough)).await.is_ok();
+        if told {
+            tokio::time::sleep(DRAIN_ON_SIGNAL).await;
+        }
+    };
+    // Closing lets go of whoever still waits for an answer, so the answers come after it.
+    let failed = pipeline.health().stopped.is_some();
+    let closed = match failed && !args.wait_for_disk {
+        true => pipeline.close(DRAIN_ON_SIGNAL).await,
+        false => pipeline.close_until(patience).await,
+    };
+    let acknowledged = match acknowledged {
+        Some(failed) => failed,
+        None => acknowledging.await,
+    }
+    .context("acknowledging ended early")?;
     progress.finish();
     let (lines, refused) = (counts.lines.load(Ordering::Relaxed), counts.refused.load(Ordering::Relaxed));
-    match &closed {
-        Ok(books) => summary::print(books, lines, refused, args.json)?,
-        Err(error) => say(&format!("catchment: {error}")),
+    if let Ok(books) = &closed {
+        summary::print(books, lines, refused, args.json)?;
     }
     acknowledged?;
     closed?;
     Ok(if refused > 0 { WANTING } else { DONE })
 }
 
-/// Waits until every line was offered, or a signal says that it is enough. A second signal ends the process at once.
-async fn wait_for_end(
-    mut submitting: tokio::task::JoinHandle<()>,
-    counts: &Counts,
-    progress: &Progress,
-) -> anyhow::Result<bool> {
+/// The first signal says that it is enough; the second ends the process at once.
+fn listen_for_signals() -> anyhow::Result<watch::Receiver<bool>> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for signals")?;
-    let mut signalled = false;
-    let mut tick = tokio::time::interval(Duration::from_millis(200));
-    loop {
-        tokio::select! {
-            biased;
-            ended = &mut submitting => {
-                ended.context("submitting ended early")?;
-                if signalled {
-                    tokio::spawn(async move {
-                        tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
-                        std::process::exit(130);
-                    });
-                }
-                return Ok(signalled);
+    let (tell, told) = watch::channel(false);
+    tokio::spawn(async move {
+        loop {
+            tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+            if tell.send_replace(true) {
+                std::process::exit(130);
             }
-            _ = terminate.recv() => signalled = stop(signalled, counts),
-            _ = interrupt.recv() => signalled = stop(signalled, counts),
-            _ = tick.tick() => progress.show(&format!(
-                "{} lines, {} durable, {} MB",
-                counts.lines.load(Ordering::Relaxed),
-                counts.durable.load(Ordering::Relaxed),
-                counts.bytes.load(Ordering::Relaxed) / 1_000_000,
-            )),
+            say("catchment: stopping; what was accepted is being delivered (again to end at once)");
         }
-    }
+    });
+    Ok(told)
 }
 
-fn stop(again: bool, counts: &Counts) -> bool {
-    if again {
-        std::process::exit(130);
+/// Shows how far it is; never ends by itself.
+async fn show(progress: &Progress, counts: &Counts) {
+    let mut tick = tokio::time::interval(Duration::from_millis(200));
+    loop {
+        tick.tick().await;
+        progress.show(&format!(
+            "{} lines, {} durable, {} MB",
+            counts.lines.load(Ordering::Relaxed),
+            counts.durable.load(Ordering::Relaxed),
+            counts.bytes.load(Ordering::Relaxed) / 1_000_000,
+        ));
     }
-    say("catchment: stopping; what was accepted is being delivered (again to end at once)");
-    counts.stop.store(true, Ordering::Relaxed);
-    true
 }
 
 /// Reads on a thread of its own: nobody can interrupt a read from standard input, so nobody waits for this thread.
@@ -167,6 +171,8 @@ fn read_in_background(
 /// One line into the draft, or the reason why not and the line itself.
 fn take(line: Line<'_>, draft: &mut Draft, clock: &dyn Clock) -> Result<(), Refused> {
     let text = match line {
+        // Nothing was said, so there is nothing to refuse.
+        Line::Text(text) if text.trim_ascii().is_empty() => return Ok(()),
         Line::Text(text) => text,
         Line::TooLong { bytes } => {
             return Err(Refused {
@@ -190,25 +196,12 @@ fn send(draft: &mut Draft, intake: &Intake, drafts: &mpsc::Sender<Draft>, counts
     let _ = drafts.blocking_send(std::mem::replace(draft, intake.draft()));
 }
 
-/// Offers drafts in order until there are no more, or it is enough.
-async fn submit_all(
-    mut drafts: mpsc::Receiver<Draft>,
-    intake: Intake,
-    offered: mpsc::Sender<Pending>,
-    counts: Arc<Counts>,
-) {
-    let mut look = tokio::time::interval(Duration::from_millis(50));
-    loop {
-        tokio::select! {
-            biased;
-            _ = look.tick() => if counts.stop.load(Ordering::Relaxed) { return },
-            draft = drafts.recv() => {
-                let Some(draft) = draft else { return };
-                let Ok(pending) = intake.submit(draft).await else { return };
-                if offered.send(pending).await.is_err() {
-                    return;
-                }
-            }
+/// Offers drafts in order until there are no more, or nobody takes them.
+async fn submit_all(mut drafts: mpsc::Receiver<Draft>, intake: Intake, offered: mpsc::Sender<Pending>) {
+    while let Some(draft) = drafts.recv().await {
+        let Ok(pending) = intake.submit(draft).await else { return };
+        if offered.send(pending).await.is_err() {
+            return;
         }
     }
 }
@@ -268,7 +261,7 @@ impl Rejects {
         match self.shown {
             ..=REFUSALS_SHOWN => say(&format!("line {number}: refused: {}", refused.reason)),
             n if n == REFUSALS_SHOWN + 1 => {
-                say("further refused lines are only counted; --rejects FILE keeps them")
+                say("further refused lines are only counted; --rejects FILE keeps them");
             }
             _ => {}
         }

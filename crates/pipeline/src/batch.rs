@@ -50,7 +50,7 @@ impl Batch {
     }
 
     /// The records in the order in which they were accepted.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = Record<'_>> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Record<'_>> + DoubleEndedIterator {
         self.inner.places.iter().map(|place| self.record(*place))
     }
 
@@ -115,6 +115,13 @@ impl BatchBuilder {
 
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// When its last record was received.
+    pub(crate) fn last_received(&self) -> Option<UnixNs> {
+        let place = self.places.last()?;
+        let frame = &self.chunks[place.chunk as usize][place.start as usize..][..HEAD];
+        UnixNs::new(Parts::decode(frame).received_at_ns).ok()
     }
 
     /// Takes sound frames from `start` on, those numbered above `after_seq`, until there are `records_max` records or

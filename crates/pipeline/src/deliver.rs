@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use catchment_model::{Channel, Clock, SpoolId, Venue};
+use catchment_model::{Channel, Clock, SpoolId, UnixNs, Venue};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -18,11 +18,11 @@ use crate::dead_letter::DeadLetters;
 use crate::disk::Disk;
 use crate::events;
 use crate::frame::{HEADER, Header};
-use crate::intake::{Note, RefusedRecord};
 use crate::reader::{self, Damage, DamageKind, Piece, Position};
 use crate::sink::{Next, Refusal, Sink, SinkError, SinkState};
 use crate::spool::{Cursor, segment_path};
 use crate::tail::{Frontier, Tail, Whereabouts};
+use crate::writer::{Note, RefusedRecord};
 
 /// How a sink is fed.
 #[derive(Debug, Clone)]
@@ -93,6 +93,8 @@ pub(crate) struct Deliverer {
     pub(crate) status: watch::Sender<DeliveryStatus>,
     pub(crate) random: StdRng,
     pub(crate) failures: u32,
+    /// When the last delivered record was received.
+    pub(crate) last_received: Option<UnixNs>,
 }
 
 /// Where segments are read from.
@@ -151,7 +153,7 @@ impl Deliverer {
                 }
                 Whereabouts::Next { at, missing } => {
                     if missing {
-                        self.tell_missing(after, at).await;
+                        self.tell_missing(after, at, &builder).await;
                     }
                     after.at = at;
                 }
@@ -219,7 +221,7 @@ impl Deliverer {
                 return true;
             }
             Ok(Piece::Damage(damage)) => {
-                self.tell_and_wait(|told| Note::Damaged(damage, told)).await;
+                self.tell_damage(damage, builder).await;
                 after.at.offset = at.offset + damage.len;
             }
             Ok(Piece::End) => after.at.offset = end,
@@ -230,10 +232,8 @@ impl Deliverer {
                     tokio::time::sleep(self.back_off(*failed)).await;
                 } else {
                     *failed = 0;
-                    let kind = DamageKind::Unreadable;
-                    let len = end - at.offset;
-                    let damage = Damage { at, len, kind, after_seq: after.seq, before_seq: None };
-                    self.tell_and_wait(|told| Note::Damaged(damage, told)).await;
+                    let damage = Damage::new(at, end - at.offset, DamageKind::Unreadable, after.seq);
+                    self.tell_damage(damage, builder).await;
                     after.at.offset = end;
                 }
             }
@@ -242,7 +242,7 @@ impl Deliverer {
     }
 
     /// Segments between two others are gone: the header of the next one tells how many records that were.
-    async fn tell_missing(&mut self, after: Cursor, next: Position) {
+    async fn tell_missing(&mut self, after: Cursor, next: Position, builder: &BatchBuilder) {
         let Some(storage) = self.storage.clone() else { return };
         let header = tokio::task::spawn_blocking(move || {
             let mut bytes = [0; HEADER];
@@ -253,8 +253,12 @@ impl Deliverer {
         let header = header.await.expect("reading does not panic");
         let at = Position { segment: after.at.segment + 1, offset: 0 };
         let before_seq = header.map(|header| header.first_seq);
-        let kind = DamageKind::Missing;
-        let damage = Damage { at, len: 0, kind, after_seq: after.seq, before_seq };
+        let damage = Damage { before_seq, ..Damage::new(at, 0, DamageKind::Missing, after.seq) };
+        self.tell_damage(damage, builder).await;
+    }
+
+    async fn tell_damage(&self, damage: Damage, builder: &BatchBuilder) {
+        let damage = Damage { after_time: builder.last_received().or(self.last_received), ..damage };
         self.tell_and_wait(|told| Note::Damaged(damage, told)).await;
     }
 
@@ -323,6 +327,7 @@ impl Deliverer {
             }
         }
         self.books.went_out(self.sink.name(), &counts);
+        self.last_received = gathered.batch.iter().next_back().map(|record| record.received_at());
         self.settle(gathered.after).await;
         true
     }

@@ -24,6 +24,10 @@ pub(crate) fn damage_not_kept(damage: &Damage, error: &io::Error) {
     error!(what = describe(damage), %error, "damaged bytes could not be put into quarantine");
 }
 
+pub(crate) fn crash_found(streams: usize) {
+    warn!(streams, "the spool was not closed properly last time, gaps say since when");
+}
+
 pub(crate) fn segment_abandoned(dir: &Path, segment: Option<u32>, error: &io::Error) {
     warn!(spool = %dir.display(), segment, %error, "segment abandoned, writing to another");
 }
@@ -44,8 +48,8 @@ pub(crate) fn reserve_missing(dir: &Path, error: &io::Error) {
     warn!(spool = %dir.display(), %error, "no space for the spool's reserve");
 }
 
-pub(crate) fn intake_stopped(error: &dyn std::error::Error) {
-    error!(%error, "intake stopped");
+pub(crate) fn intake_stopped(error: &str) {
+    error!(error, "intake stopped");
 }
 
 pub(crate) fn intake_resumed(stopped_for: Duration) {

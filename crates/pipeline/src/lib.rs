@@ -33,6 +33,7 @@ mod s1;
 mod sink;
 mod spool;
 mod tail;
+mod writer;
 
 pub use batch::{Batch, Record};
 pub use books::{Balance, Books, DropReason};

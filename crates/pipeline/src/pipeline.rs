@@ -10,10 +10,11 @@ use tokio::task::JoinSet;
 use crate::books::{BookKeeper, Books};
 use crate::dead_letter::DeadLetters;
 use crate::deliver::{Deliverer, Delivery, DeliveryStatus, Storage, random_for};
-use crate::intake::{Intake, IntakeStatus, OnStorageError, Writer, WriterState};
+use crate::intake::{Intake, OnStorageError};
 use crate::sink::{Sink, SinkState};
 use crate::spool::{Spool, SpoolError};
 use crate::tail::Tail;
+use crate::writer::{Wiring, Writer, WriterStatus};
 use crate::{DedupConfig, DedupWindow, Keys};
 
 /// How the pipeline as a whole behaves.
@@ -51,7 +52,7 @@ pub struct Pipeline {
     tail: Arc<Tail>,
     closing: Arc<Notify>,
     give_up: watch::Sender<bool>,
-    intake_status: watch::Receiver<IntakeStatus>,
+    writer_status: watch::Receiver<WriterStatus>,
     sinks: Vec<(String, watch::Receiver<DeliveryStatus>)>,
     writer: tokio::task::JoinHandle<Result<(), SpoolError>>,
     deliveries: JoinSet<()>,
@@ -142,6 +143,7 @@ impl Pipeline {
                     storage: storage.clone(),
                     status,
                     failures: 0,
+                    last_received: None,
                     sink,
                 }
                 .run(),
@@ -157,9 +159,8 @@ impl Pipeline {
         let room_kib = (config.intake_bytes / 1024).max(1) as u32;
         let intake = Intake { door, room: Arc::new(Semaphore::new(room_kib as usize)), room_kib, keys };
         let closing = Arc::new(Notify::new());
-        let (status, intake_status) = watch::channel(IntakeStatus::default());
-        let writer = Writer {
-            spool,
+        let (status, writer_status) = watch::channel(WriterStatus::default());
+        let wiring = Wiring {
             dedup: config.dedup.as_ref().map(DedupWindow::new),
             on_storage_error: config.on_storage_error,
             tail: Arc::clone(&tail),
@@ -169,10 +170,9 @@ impl Pipeline {
             notes: noted,
             closing: Arc::clone(&closing),
             status,
-            state: WriterState::default(),
         };
-        let writer = tokio::spawn(writer.run());
-        Ok(Self { intake, books, tail, closing, give_up, intake_status, sinks: statuses, writer, deliveries })
+        let writer = tokio::spawn(Writer::new(spool, wiring).run());
+        Ok(Self { intake, books, tail, closing, give_up, writer_status, sinks: statuses, writer, deliveries })
     }
 
     /// The door for records.
@@ -187,7 +187,7 @@ impl Pipeline {
 
     /// How it is doing.
     pub fn health(&self) -> Health {
-        let status = self.intake_status.borrow().clone();
+        let status = self.writer_status.borrow().clone();
         let sinks = self.sinks.iter().map(|(name, status)| {
             let status = status.borrow();
             SinkHealth { name: name.clone(), state: status.state, last_write: status.last_write }
@@ -204,10 +204,20 @@ impl Pipeline {
 
     /// Takes no more records, makes durable what was offered, delivers what is in the spool, and closes. A sink that has
     /// not taken everything after `patience` is left: its records stay in the spool for the next start.
-    pub async fn close(mut self, patience: Duration) -> Result<Books, SpoolError> {
+    pub async fn close(self, patience: Duration) -> Result<Books, SpoolError> {
+        self.close_until(tokio::time::sleep(patience)).await
+    }
+
+    /// The same, with a patience that ends when the future does.
+    pub async fn close_until(mut self, patience: impl Future<Output = ()>) -> Result<Books, SpoolError> {
         self.closing.notify_one();
         let drained = async { while self.deliveries.join_next().await.is_some() {} };
-        if tokio::time::timeout(patience, drained).await.is_err() {
+        let in_time = tokio::select! {
+            biased;
+            () = drained => true,
+            () = patience => false,
+        };
+        if !in_time {
             self.give_up.send_replace(true);
             // A sink that hangs in the middle of a write is not waited for.
             let last = async { while self.deliveries.join_next().await.is_some() {} };

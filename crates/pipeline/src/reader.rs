@@ -2,6 +2,8 @@
 
 use std::io;
 
+use catchment_model::UnixNs;
+
 use crate::disk::DiskFile;
 use crate::frame::{self, HEAD};
 
@@ -26,6 +28,15 @@ pub(crate) struct Damage {
     /// The numbers around it: the last record before and the first after, as far as known.
     pub(crate) after_seq: u64,
     pub(crate) before_seq: Option<u64>,
+    /// When those were received, likewise.
+    pub(crate) after_time: Option<UnixNs>,
+    pub(crate) before_time: Option<UnixNs>,
+}
+
+impl Damage {
+    pub(crate) fn new(at: Position, len: u64, kind: DamageKind, after_seq: u64) -> Self {
+        Self { at, len, kind, after_seq, before_seq: None, after_time: None, before_time: None }
+    }
 }
 
 /// What happened to the bytes.
@@ -136,15 +147,14 @@ fn find_sound(file: &dyn DiskFile, bad: Position, end: u64, after_seq: u64) -> i
             };
             let mut frame = vec![0; len];
             if file.read_at(&mut frame, offset)? == len && frame::is_sound(&frame, bad.segment, offset) {
-                let before_seq = Some(frame::seq(&frame));
-                let len = offset - bad.offset;
-                return Ok(Damage { at: bad, len, kind: DamageKind::Flipped, after_seq, before_seq });
+                let damage = Damage::new(bad, offset - bad.offset, DamageKind::Flipped, after_seq);
+                let before_time = UnixNs::new(frame::Parts::decode(&frame).received_at_ns).ok();
+                return Ok(Damage { before_seq: Some(frame::seq(&frame)), before_time, ..damage });
             }
         }
         start += (read - HEAD + 1) as u64;
     }
-    let len = end - bad.offset;
-    Ok(Damage { at: bad, len, kind: DamageKind::TornTail, after_seq, before_seq: None })
+    Ok(Damage::new(bad, end - bad.offset, DamageKind::TornTail, after_seq))
 }
 
 /// Counts what a segment holds, for benches and tests: the whole reading path without a spool around it.

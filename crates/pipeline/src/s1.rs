@@ -45,7 +45,7 @@ fn convert(spool: &mut Spool, number: u32, bytes: &[u8]) -> io::Result<Header> {
     if read < bytes.len() {
         let at = Position { segment: number, offset: read as u64 };
         let len = (bytes.len() - read) as u64;
-        let damage = Damage { at, len, kind: DamageKind::TornTail, after_seq: 0, before_seq: None };
+        let damage = Damage::new(at, len, DamageKind::TornTail, 0);
         let kept =
             Quarantine::new(spool.disk(), &spool.config().dir).keep(&spool.segment_path(number), &damage)?;
         events::damage_found(&damage, &kept);

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use catchment_model::{Channel, RecordId, SpoolId, UnixMs, UnixNs, Venue};
+use catchment_model::{Channel, RecordId, SpoolId, UnixMs, Venue};
 use serde::{Deserialize, Serialize};
 
 use crate::batch::BatchBuilder;
@@ -86,7 +86,7 @@ pub enum SpoolError {
     )]
     InUse(PathBuf),
     /// The folder cannot be used at all.
-    #[error("cannot use the spool {}: {source}; check that the folder exists and may be written", path.display())]
+    #[error("cannot use the spool {}; check that the folder is one, and may be written", path.display())]
     Open {
         /// Which file or folder.
         path: PathBuf,
@@ -94,7 +94,7 @@ pub enum SpoolError {
         source: io::Error,
     },
     /// Nothing can be made durable just now.
-    #[error("cannot write to the spool {}: {source}{}", dir.display(), advice(source))]
+    #[error("cannot write to the spool {}; {}", dir.display(), advice(source))]
     Storage {
         /// The folder.
         dir: PathBuf,
@@ -103,15 +103,23 @@ pub enum SpoolError {
     },
 }
 
+impl SpoolError {
+    /// The message with what the system said, for where only text will do.
+    pub fn with_source(&self) -> String {
+        match self {
+            Self::InUse(_) => self.to_string(),
+            Self::Open { source, .. } | Self::Storage { source, .. } => format!("{self}: {source}"),
+        }
+    }
+}
+
 /// What a person can do about it.
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::StorageFull => "; free some space or move [persistence.spool] dir to a larger disk",
-        io::ErrorKind::ReadOnlyFilesystem => {
-            "; the file system has become read-only, look at the system's log"
-        }
-        io::ErrorKind::PermissionDenied => "; let this user write there",
-        _ => "; the disk may be failing, look at the system's log",
+        io::ErrorKind::StorageFull => "free some space or move [persistence.spool] dir to a larger disk",
+        io::ErrorKind::ReadOnlyFilesystem => "the file system has become read-only, look at the system's log",
+        io::ErrorKind::PermissionDenied => "let this user write there",
+        _ => "the disk may be failing, look at the system's log",
     }
 }
 
@@ -472,12 +480,6 @@ impl Spool {
         }
     }
 
-    /// Whether so many more bytes fit under the cap.
-    pub(crate) fn has_room(&self, bytes: usize) -> bool {
-        // An empty spool takes its first record whatever its size.
-        self.segments.is_empty() || self.bytes() + bytes as u64 <= self.config.total_bytes_max
-    }
-
     /// Begins a new segment with the next record, so that the open one can go once it is settled.
     pub(crate) fn seal(&mut self) {
         self.open = None;
@@ -712,7 +714,7 @@ fn segment_number(name: &str) -> Option<u32> {
 
 fn damaged_header(segment: u32) -> Damage {
     let at = Position { segment, offset: 0 };
-    Damage { at, len: HEADER as u64, kind: DamageKind::Header, after_seq: 0, before_seq: None }
+    Damage::new(at, HEADER as u64, DamageKind::Header, 0)
 }
 
 /// The spool's id, from the text of the first record.
@@ -767,12 +769,6 @@ impl SavedCursors {
 /// Where a damaged stretch lay, in words.
 pub(crate) fn describe(damage: &Damage) -> String {
     format!("{} in spool_{:06}.dat at byte {}", damage.kind.as_str(), damage.at.segment, damage.at.offset)
-}
-
-/// Now, for a gap that ends now.
-pub(crate) fn gap_times(from: Option<UnixMs>, now: UnixNs) -> (UnixMs, UnixMs) {
-    let to = now.ms();
-    (from.unwrap_or(to).min(to), to)
 }
 
 #[cfg(test)]

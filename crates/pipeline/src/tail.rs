@@ -104,6 +104,10 @@ impl Tail {
         self.frontier.send_modify(|frontier| frontier.closed = true);
     }
 
+    pub(crate) fn is_closed(&self) -> bool {
+        self.frontier.borrow().closed
+    }
+
     pub(crate) fn watch(&self) -> watch::Receiver<Frontier> {
         self.frontier.subscribe()
     }

@@ -328,7 +328,7 @@ async fn a_record_that_was_not_accepted_is_no_duplicate_when_it_comes_again() {
     rig.disk.inject(|op| matches!(op, Op::Sync(_, SyncPoint::SegmentData)).then_some(5));
     accept(&pipeline, &[Shape { sequence: Some(1), ..TRADE }]).await.unwrap_err();
     rig.disk.heal();
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
     let receipt = accept(&pipeline, &[Shape { sequence: Some(1), ..TRADE }]).await.unwrap();
     assert!(matches!(receipt.fates[0], Fate::Accepted(_)));
     pipeline.close(PATIENCE).await.unwrap();
@@ -378,18 +378,26 @@ async fn a_failing_disk_makes_everybody_wait_where_that_is_wished() {
     let sink = MemorySink::new("a");
     let pipeline = rig.start(&[&sink]);
     let failing = fail_disk(&rig.disk, 28);
-    let mut draft = pipeline.intake().draft();
-    push(&mut draft, &TRADE);
-    let waiting = pipeline.intake().submit(draft).await.unwrap();
-    until(|| pipeline.health().stopped.is_some()).await;
-    tokio::time::sleep(Duration::from_secs(30)).await;
+    let mut waiting = Vec::new();
+    for n in 0..50 {
+        let mut draft = pipeline.intake().draft();
+        push(&mut draft, &Shape { channel: if n % 2 == 0 { "trades" } else { "ticker" }, ..TRADE });
+        waiting.push(pipeline.intake().submit(draft).await.unwrap());
+        tokio::time::sleep(Duration::from_millis(700)).await;
+    }
+    assert!(pipeline.health().stopped.is_some());
     assert!(sink.is_empty());
     failing.store(false, Ordering::Relaxed);
     let healed = tokio::time::Instant::now();
-    waiting.durable().await.unwrap();
+    let mut ids = Vec::new();
+    for pending in waiting {
+        ids.extend(pending.durable().await.unwrap().ids());
+    }
     assert!(healed.elapsed() <= Duration::from_secs(5));
+    assert!(!pipeline.health().full);
     let books = pipeline.close(PATIENCE).await.unwrap();
-    assert_eq!(sink.len(), 1, "nothing was missed, so no gap");
+    assert_eq!(ids.len(), 50);
+    assert_eq!(sink.ids(), ids, "nothing was missed, so no gap");
     balance(&books, "a");
 }
 
@@ -487,12 +495,14 @@ async fn a_damaged_record_costs_itself_alone_and_is_told() {
         bytes[at + 5] ^= 1;
     });
     sink.fail_until_healed(false);
+    rig.clock.advance(Duration::from_secs(3_600));
     let pipeline = rig.start(&[&sink]);
     let books = pipeline.close(PATIENCE).await.unwrap();
     let missing: BTreeSet<RecordId> = ids.iter().copied().filter(|id| !sink.ids().contains(id)).collect();
     assert_eq!(missing, BTreeSet::from([ids[12]]));
     let told = gaps(&sink);
     assert_eq!((told.len(), told[0].records), (1, Some(1)));
+    assert_eq!((told[0].from_ms, told[0].to_ms), (wall().ms(), wall().ms()), "between its neighbours");
     assert_eq!(told[0].first_missing, Some(ids[12].to_string()));
     assert_eq!(books.damaged, 1);
     assert_eq!(rig.disk.list(&PathBuf::from(DIR).join("quarantine")).unwrap().len(), 1);

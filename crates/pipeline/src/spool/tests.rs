@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use catchment_model::{Envelope, EnvelopeLine, Payload, Source, Symbol};
+use catchment_model::{Envelope, EnvelopeLine, Payload, Source, Symbol, UnixNs};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -482,10 +482,10 @@ impl Life {
             }
         };
         let cursors = spool.serve(&SINKS.map(str::to_owned));
-        for sink in 0..2 {
-            assert!(cursors[sink].at >= self.saved[sink].at, "a saved cursor was forgotten");
-            self.check_readable(&spool, sink, cursors[sink]);
-            self.cursors[sink] = cursors[sink];
+        for (sink, cursor) in cursors.into_iter().enumerate() {
+            assert!(cursor.at >= self.saved[sink].at, "a saved cursor was forgotten");
+            self.check_readable(&spool, sink, cursor);
+            self.cursors[sink] = cursor;
         }
         let here = spool.readable();
         assert!(self.removed.iter().all(|number| !here.contains_key(number)), "a removed segment came back");
@@ -589,9 +589,7 @@ impl Life {
                 let Some((segment, len)) = spool.readable().into_iter().next() else { return Ok(()) };
                 let offset = at as u64 % len;
                 let at = Position { segment, offset };
-                let kind = DamageKind::Flipped;
-                let damage =
-                    Damage { at, len: (len - offset).min(700), kind, after_seq: 0, before_seq: None };
+                let damage = Damage::new(at, (len - offset).min(700), DamageKind::Flipped, 0);
                 let path = spool.segment_path(segment);
                 let kept = Quarantine::new(spool.disk(), Path::new(DIR)).keep(&path, &damage)?;
                 let bytes = disk::read_file(&self.disk, &kept, 1 << 20)?;

@@ -1,0 +1,595 @@
+//! The one task that writes the spool.
+//!
+//! Drafts that arrive together are made durable together, as a group: one write and one sync, when `commit_bytes` have
+//! gathered or `commit_age` after the last one. While a group is on its way to the disk (a *flight*) the next one
+//! gathers. Whoever offered the records is told when the flight has landed, and only then do sinks see them.
+//!
+//! ```text
+//! door ─▶ admit (policy of a full spool) ─▶ number (dedup, ids) ─▶ gathering ─▶ flight ─▶ tell, tail
+//!            └─▶ parked: waits for room, or for the disk
+//! ```
+
+mod gaps;
+mod group;
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use catchment_model::{Channel, Clock, RecordId, SpoolId, UnixMs, Venue};
+use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use self::gaps::MissedMap;
+use self::group::Group;
+use crate::books::{BookKeeper, DropReason};
+use crate::draft::Draft;
+use crate::events;
+use crate::intake::{AcceptError, OnStorageError, Receipt};
+use crate::reader::{Damage, Position};
+use crate::spool::{Cursor, OnFull, Spool, SpoolConfig, SpoolError};
+use crate::tail::{Chunk, Tail};
+use crate::{DedupWindow, Fate};
+
+/// How often cursors are saved, gaps are written and a failing disk is tried.
+const UPKEEP: Duration = Duration::from_secs(1);
+/// A group takes what is already in line up to this, but waits for nothing beyond `commit_bytes`.
+const GROUP_MAX: usize = 8 << 20;
+/// How long a disk that has just failed is left alone.
+const WOUND_REST: Duration = Duration::from_millis(500);
+
+/// A draft in line.
+#[derive(Debug)]
+pub(crate) struct Submit {
+    draft: Draft,
+    /// Nobody waits for the answer to what the writer itself has to say.
+    reply: Option<oneshot::Sender<Result<Receipt, AcceptError>>>,
+    /// What these records tell of, if they are gaps: told again if they cannot be written.
+    missed: MissedMap,
+    /// Who is told that the answer is there, whatever it is.
+    _waiting: Vec<oneshot::Sender<()>>,
+    _room: Option<OwnedSemaphorePermit>,
+}
+
+impl Submit {
+    pub(crate) fn new(
+        draft: Draft,
+        reply: oneshot::Sender<Result<Receipt, AcceptError>>,
+        room: OwnedSemaphorePermit,
+    ) -> Self {
+        Self { draft, reply: Some(reply), missed: MissedMap::new(), _waiting: Vec::new(), _room: Some(room) }
+    }
+
+    fn answer(&mut self, answer: Result<Receipt, AcceptError>) {
+        if let Some(reply) = self.reply.take() {
+            // Whoever asked may have gone; the records are accepted all the same.
+            let _ = reply.send(answer);
+        }
+    }
+}
+
+/// What deliveries tell the writer.
+#[derive(Debug)]
+pub(crate) enum Note {
+    /// A sink has everything before this place.
+    Settled { sink: String, cursor: Cursor },
+    /// Answered once the gap that tells of it is durable, so that it goes out before the delivery ends.
+    Damaged(Damage, oneshot::Sender<()>),
+    /// Answered likewise.
+    Refused(Vec<RefusedRecord>, oneshot::Sender<()>),
+}
+
+/// A record that a sink will never take.
+#[derive(Debug)]
+pub(crate) struct RefusedRecord {
+    pub(crate) venue: Venue,
+    pub(crate) channel: Channel,
+    /// As JSON has it.
+    pub(crate) symbol: String,
+    pub(crate) id: RecordId,
+    pub(crate) at: UnixMs,
+}
+
+/// How the writer is doing.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct WriterStatus {
+    /// Why nothing is accepted, if so.
+    pub(crate) stopped: Option<String>,
+    pub(crate) full: bool,
+    pub(crate) spool_bytes: u64,
+    pub(crate) spool_segments: usize,
+}
+
+/// What the writer is connected to.
+pub(crate) struct Wiring {
+    pub(crate) dedup: Option<DedupWindow>,
+    pub(crate) on_storage_error: OnStorageError,
+    pub(crate) tail: Arc<Tail>,
+    pub(crate) books: Arc<BookKeeper>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) door: mpsc::Receiver<Submit>,
+    pub(crate) notes: mpsc::Receiver<Note>,
+    pub(crate) closing: Arc<Notify>,
+    pub(crate) status: watch::Sender<WriterStatus>,
+}
+
+/// The task that owns the spool.
+pub(crate) struct Writer {
+    wiring: Wiring,
+    id: SpoolId,
+    config: SpoolConfig,
+    /// At home unless a flight has it.
+    spool: Option<Spool>,
+    flight: Option<Flight>,
+    gathering: Group,
+    landed_at: Option<Instant>,
+    upkeep_at: Instant,
+    /// Drafts that wait for room in the spool or for the disk, oldest first.
+    parked: VecDeque<Submit>,
+    /// What the segments take, the flight included.
+    bytes: u64,
+    full: bool,
+    wound: Option<Wound>,
+    missed: MissedMap,
+    damage_seen: HashSet<(u32, u64)>,
+    cursors_moved: bool,
+    /// The door is closed and everybody inside was heard.
+    drained: bool,
+    last_words: bool,
+}
+
+/// A group on its way to the disk.
+struct Flight {
+    append: JoinHandle<(Spool, Vec<u8>, Result<Position, SpoolError>)>,
+    group: Group,
+}
+
+/// The disk failed, and when.
+struct Wound {
+    since: Instant,
+    tried: Instant,
+    error: Arc<SpoolError>,
+    told: bool,
+}
+
+impl Writer {
+    pub(crate) fn new(spool: Spool, wiring: Wiring) -> Self {
+        Self {
+            id: spool.id(),
+            config: spool.config().clone(),
+            gathering: Group::from(spool.next_seq()),
+            bytes: spool.bytes(),
+            spool: Some(spool),
+            wiring,
+            flight: None,
+            landed_at: None,
+            upkeep_at: Instant::now() + UPKEEP,
+            parked: VecDeque::new(),
+            full: false,
+            wound: None,
+            missed: MissedMap::new(),
+            damage_seen: HashSet::new(),
+            cursors_moved: false,
+            drained: false,
+            last_words: false,
+        }
+    }
+
+    /// Runs until every delivery has ended, then closes the spool.
+    pub(crate) async fn run(mut self) -> Result<(), SpoolError> {
+        self.tell_findings().await;
+        loop {
+            let at_home = self.flight.is_none();
+            if at_home {
+                self.work_at_home().await;
+                self.launch_if_due();
+            }
+            let (in_flight, at_home) = (self.flight.is_some(), self.flight.is_none());
+            let due = self.due();
+            let takes_more = !self.drained && !self.waits() && self.gathering.bytes() < GROUP_MAX;
+            tokio::select! {
+                biased;
+                landed = landing(&mut self.flight), if in_flight => self.land(landed),
+                note = self.wiring.notes.recv(), if at_home => match note {
+                    Some(note) => self.take_note(note).await,
+                    None => break,
+                },
+                () = self.wiring.closing.notified() => self.wiring.door.close(),
+                submit = self.wiring.door.recv(), if takes_more => match submit {
+                    Some(submit) => self.admit_all(submit),
+                    None => self.drained = true,
+                },
+                () = tokio::time::sleep_until(due), if at_home => {}
+            }
+        }
+        self.finish().await
+    }
+
+    /// When something has to be done at home though nothing happens.
+    fn due(&self) -> Instant {
+        match self.gathering.is_empty() {
+            true => self.upkeep_at,
+            false => self.upkeep_at.min(self.launch_at()),
+        }
+    }
+
+    /// What needs the spool and cannot be done while a flight has it.
+    async fn work_at_home(&mut self) {
+        while let Ok(note) = self.wiring.notes.try_recv() {
+            self.take_note(note).await;
+        }
+        if Instant::now() >= self.upkeep_at {
+            self.upkeep().await;
+        }
+        if self.full && self.cursors_moved {
+            self.tidy().await;
+        }
+        if !self.parked.is_empty() {
+            self.unpark().await;
+        }
+        if self.drained && self.gathering.is_empty() {
+            self.wind_down().await;
+        }
+        self.report();
+    }
+
+    /// Whether those at the door must wait outside: for room, or for the disk.
+    fn waits(&self) -> bool {
+        let for_room = self.full && self.config.on_full == OnFull::Block;
+        (for_room || self.waits_for_disk()) && !self.wiring.door.is_closed()
+    }
+
+    fn home(&mut self) -> &mut Spool {
+        self.spool.as_mut().expect("no flight has it")
+    }
+
+    /// Runs file work on a blocking thread.
+    async fn blocking<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&mut Spool) -> T + Send + 'static,
+    ) -> T {
+        let mut spool = self.spool.take().expect("no flight has it");
+        let ended = tokio::task::spawn_blocking(move || {
+            let done = work(&mut spool);
+            (spool, done)
+        });
+        let (spool, done) = ended.await.expect("file work does not panic");
+        self.bytes = spool.bytes();
+        self.spool = Some(spool);
+        done
+    }
+
+    fn report(&self) {
+        let Some(spool) = &self.spool else { return };
+        self.wiring.status.send_if_modified(|status| {
+            let before = (status.spool_bytes, status.full, status.stopped.is_some());
+            status.stopped = self.wound.as_ref().map(|wound| wound.error.with_source());
+            status.full = self.full;
+            status.spool_bytes = spool.bytes();
+            status.spool_segments = spool.segments();
+            before != (status.spool_bytes, status.full, status.stopped.is_some())
+        });
+    }
+}
+
+/// Waits for the flight, if there is one.
+async fn landing(flight: &mut Option<Flight>) -> (Spool, Vec<u8>, Result<Position, SpoolError>) {
+    let flight = flight.as_mut().expect("only asked while there is one");
+    (&mut flight.append).await.expect("file work does not panic")
+}
+
+// In.
+impl Writer {
+    /// Takes the draft, and whatever else is already in line.
+    fn admit_all(&mut self, first: Submit) {
+        self.admit(first);
+        while self.gathering.bytes() < GROUP_MAX && !self.waits() {
+            let Ok(submit) = self.wiring.door.try_recv() else { return };
+            self.admit(submit);
+        }
+    }
+
+    /// Adds a draft to the group, or lets it wait or go, as the spool's policy says.
+    fn admit(&mut self, mut submit: Submit) {
+        if self.wound.is_some() {
+            return self.refuse(submit);
+        }
+        let waits_behind = !self.parked.is_empty();
+        if !waits_behind && self.has_room(submit.draft.bytes()) {
+            self.full = false;
+            return self.number(submit);
+        }
+        if waits_behind && !self.full {
+            // Those before it waited for the disk and are just being let in.
+            return self.parked.push_back(submit);
+        }
+        self.note_full();
+        let policy = self.config.on_full;
+        let draft = &mut submit.draft;
+        for mark in &mut draft.marks {
+            let (venue, channel) = draft.streams[mark.stream];
+            mark.dropped = match policy {
+                OnFull::Block => false,
+                OnFull::DropAll => true,
+                OnFull::DropTickerDepthKeepTrade => channel.is_quote(),
+            };
+            if mark.dropped {
+                let frame = &draft.frames[mark.start..mark.start + mark.len];
+                self.missed.add(venue, channel, DropReason::SpoolFull, frame);
+            }
+        }
+        if draft.marks.iter().any(|mark| !mark.dropped) {
+            self.parked.push_back(submit);
+        } else {
+            self.number(submit);
+        }
+    }
+
+    fn number(&mut self, submit: Submit) {
+        let now = self.wiring.clock.monotonic();
+        self.gathering.add(submit, self.id, &mut self.wiring.dedup, now);
+    }
+
+    fn has_room(&self, bytes: usize) -> bool {
+        let taken = self.bytes + self.gathering.bytes() as u64;
+        // An empty spool takes its first record whatever its size.
+        taken == 0 || taken + bytes as u64 <= self.config.total_bytes_max
+    }
+
+    fn note_full(&mut self) {
+        if !self.full {
+            self.full = true;
+            events::spool_full(self.bytes, self.config.on_full);
+        }
+    }
+
+    /// Lets in what waited, as far as there is room.
+    async fn unpark(&mut self) {
+        while let Some(first) = self.parked.front() {
+            let fits = self.has_room(first.draft.bytes()) && self.gathering.bytes() < GROUP_MAX;
+            if !fits || !self.probe().await {
+                return;
+            }
+            let submit = self.parked.pop_front().expect("just looked at");
+            self.number(submit);
+        }
+        self.full = false;
+    }
+}
+
+// Out.
+impl Writer {
+    /// When the group may leave: once enough has gathered, or long enough after the last one.
+    fn launch_at(&self) -> Instant {
+        match self.landed_at {
+            Some(at) if self.gathering.bytes() < self.config.commit_bytes => at + self.config.commit_age,
+            _ => Instant::now(),
+        }
+    }
+
+    fn launch_if_due(&mut self) {
+        if self.gathering.is_empty() || Instant::now() < self.launch_at() {
+            return;
+        }
+        let next = Group::from(self.gathering.next_seq());
+        let mut group = std::mem::replace(&mut self.gathering, next);
+        if group.bytes() == 0 {
+            // Only duplicates and dropped ones: nothing to write.
+            return self.tell(group);
+        }
+        let mut spool = self.spool.take().expect("only at home");
+        self.bytes += group.bytes() as u64;
+        let last_seq = group.next_seq() - 1;
+        let mut frames = group.take_frames();
+        let append = tokio::task::spawn_blocking(move || {
+            let appended = spool.append(&mut frames, last_seq);
+            (spool, frames, appended)
+        });
+        self.flight = Some(Flight { append, group });
+    }
+
+    /// Hands the group to the sinks and tells everybody, or keeps or refuses it if the disk did not take it.
+    fn land(&mut self, (spool, frames, appended): (Spool, Vec<u8>, Result<Position, SpoolError>)) {
+        let flight = self.flight.take().expect("it has just landed");
+        self.bytes = spool.bytes();
+        self.spool = Some(spool);
+        self.landed_at = Some(Instant::now());
+        match appended {
+            Ok(at) => {
+                self.heal();
+                self.wiring.tail.push(Chunk { at, frames: Arc::new(frames) });
+                self.tell(flight.group);
+            }
+            Err(error) => self.failed(flight.group, error),
+        }
+        if self.full {
+            // Otherwise the open segment could hold the room for ever.
+            self.home().seal();
+        }
+    }
+
+    fn failed(&mut self, group: Group, error: SpoolError) {
+        self.wound(error);
+        // The group that has gathered meanwhile shares the fate: its records come after these.
+        let next = Group::from(self.gathering.next_seq());
+        let behind = std::mem::replace(&mut self.gathering, next);
+        if let Some(window) = &mut self.wiring.dedup {
+            window.take_back(group.keys() + behind.keys());
+        }
+        let waits = self.waits_for_disk();
+        for submit in behind.into_submits().rev().chain(group.into_submits().rev()) {
+            // What the writer itself has to say is said again when the time comes.
+            if waits && submit.reply.is_some() {
+                self.parked.push_front(submit);
+            } else {
+                self.refuse(submit);
+            }
+        }
+    }
+
+    /// Counts what became of the records, and answers.
+    fn tell(&mut self, group: Group) {
+        for (mut submit, receipt) in group.into_members() {
+            let mut tallies = vec![(0, 0, 0, 0); submit.draft.streams.len()];
+            for (mark, fate) in submit.draft.marks.iter().zip(&receipt.fates) {
+                let (received, accepted, duplicate, dropped) = &mut tallies[mark.stream];
+                *received += 1;
+                match fate {
+                    Fate::Accepted(_) => *accepted += 1,
+                    Fate::Duplicate => *duplicate += 1,
+                    Fate::Dropped => *dropped += 1,
+                }
+            }
+            for (stream, (received, accepted, duplicate, dropped)) in submit.draft.streams.iter().zip(tallies)
+            {
+                self.wiring.books.came_in(*stream, |intake| {
+                    intake.received += received;
+                    intake.accepted += accepted;
+                    intake.duplicate += duplicate;
+                    if dropped > 0 {
+                        *intake.dropped.entry(DropReason::SpoolFull).or_default() += dropped;
+                    }
+                });
+            }
+            submit.answer(Ok(receipt));
+        }
+    }
+
+    /// Turns a draft away because nothing can be made durable.
+    fn refuse(&mut self, mut submit: Submit) {
+        let (reason, error) = match &self.wound {
+            Some(wound) => (DropReason::Storage, AcceptError::Storage(Arc::clone(&wound.error))),
+            None => (DropReason::Closed, AcceptError::Closed),
+        };
+        for mark in &submit.draft.marks {
+            let stream @ (venue, channel) = submit.draft.streams[mark.stream];
+            // What the policy had already dropped keeps that reason.
+            let reason = if mark.dropped { DropReason::SpoolFull } else { reason };
+            self.wiring.books.came_in(stream, |intake| {
+                intake.received += 1;
+                *intake.dropped.entry(reason).or_default() += 1;
+            });
+            if reason == DropReason::Storage {
+                let frame = &submit.draft.frames[mark.start..mark.start + mark.len];
+                self.missed.add(venue, channel, reason, frame);
+            }
+        }
+        self.missed.merge(std::mem::take(&mut submit.missed));
+        submit.answer(Err(error));
+    }
+}
+
+// A failing disk.
+impl Writer {
+    /// Whether drafts are kept until the disk is back, instead of being refused.
+    fn waits_for_disk(&self) -> bool {
+        let waits = self.wiring.on_storage_error == OnStorageError::Wait;
+        self.wound.is_some() && waits && !self.wiring.door.is_closed()
+    }
+
+    fn wound(&mut self, error: SpoolError) {
+        let now = Instant::now();
+        match &mut self.wound {
+            Some(wound) => {
+                wound.tried = now;
+                wound.error = Arc::new(error);
+            }
+            None => {
+                events::intake_stopped(&error.with_source());
+                self.wound = Some(Wound { since: now, tried: now, error: Arc::new(error), told: false });
+            }
+        }
+    }
+
+    /// Something became durable; with the reserve back in place the disk counts as well.
+    fn heal(&mut self) {
+        if self.home().has_reserve()
+            && let Some(wound) = self.wound.take()
+        {
+            events::intake_resumed(wound.since.elapsed());
+        }
+    }
+
+    /// Whether the disk is well, or takes something again. Writing the reserve anew is the trial.
+    async fn probe(&mut self) -> bool {
+        let Some(wound) = &mut self.wound else { return true };
+        if wound.tried.elapsed() < WOUND_REST {
+            return false;
+        }
+        wound.tried = Instant::now();
+        let works = self.blocking(Spool::try_disk).await.is_ok();
+        if works {
+            self.heal();
+        }
+        works
+    }
+}
+
+// What the deliveries tell, and what is done from time to time.
+impl Writer {
+    async fn take_note(&mut self, note: Note) {
+        match note {
+            Note::Settled { sink, cursor } => {
+                let spool = self.home();
+                let before = spool.settled_before();
+                spool.settle(&sink, cursor);
+                self.cursors_moved = true;
+                if self.home().settled_before() > before {
+                    self.tidy().await;
+                }
+            }
+            Note::Damaged(damage, told) => self.set_aside(damage, told).await,
+            Note::Refused(records, told) => self.tell_refused(records, told),
+        }
+    }
+
+    async fn upkeep(&mut self) {
+        self.upkeep_at = Instant::now() + UPKEEP;
+        if self.cursors_moved {
+            self.tidy().await;
+        }
+        self.probe().await;
+        self.unpark().await;
+        self.flush_missed();
+    }
+
+    async fn tidy(&mut self) {
+        match self.blocking(|spool| spool.tidy(false)).await {
+            Ok(gone) => {
+                self.cursors_moved = false;
+                self.wiring.tail.removed(&gone);
+            }
+            Err(error) => events::tidy_failed(&error),
+        }
+    }
+}
+
+// The end.
+impl Writer {
+    /// The door is closed and everybody inside was served: the sinks are told that nothing follows.
+    async fn wind_down(&mut self) {
+        if self.wiring.tail.is_closed() {
+            return;
+        }
+        self.unpark().await;
+        if self.gathering.is_empty() {
+            for submit in std::mem::take(&mut self.parked) {
+                self.refuse(submit);
+            }
+            if !std::mem::replace(&mut self.last_words, true) {
+                self.flush_missed();
+            }
+        }
+        if self.gathering.is_empty() {
+            self.wiring.tail.close();
+        }
+    }
+
+    async fn finish(mut self) -> Result<(), SpoolError> {
+        self.home().seal();
+        let tidied = self.blocking(|spool| spool.tidy(true)).await;
+        self.report();
+        tidied.map(|_| ())
+    }
+}

@@ -1,0 +1,194 @@
+//! What the writer itself has to say: gaps, for records that were not accepted, damaged or refused.
+
+use std::collections::BTreeMap;
+
+use catchment_model::{
+    Cause, Channel, Envelope, Gap, Payload, RecordId, Source, Symbol, UnixMs, UnixNs, Venue,
+};
+use tokio::sync::oneshot;
+
+use super::{RefusedRecord, Submit, Writer};
+use crate::books::DropReason;
+use crate::draft::{Draft, Keys};
+use crate::events;
+use crate::frame;
+use crate::quarantine::Quarantine;
+use crate::reader::{Damage, DamageKind};
+
+/// Records that were not accepted, by stream and reason, until a gap says so.
+#[derive(Debug, Default)]
+pub(super) struct MissedMap(BTreeMap<(Venue, Channel, DropReason), Missed>);
+
+#[derive(Debug, Clone)]
+struct Missed {
+    from: UnixMs,
+    to: UnixMs,
+    records: u64,
+    /// The symbol, as JSON has it, while there is only one.
+    symbol: Option<String>,
+}
+
+impl MissedMap {
+    pub(super) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Counts a record that is not accepted.
+    pub(super) fn add(&mut self, venue: Venue, channel: Channel, reason: DropReason, frame: &[u8]) {
+        if channel == Channel::gaps() {
+            return; // what it tells of is counted by itself
+        }
+        let parts = frame::Parts::decode(frame);
+        let at = UnixNs::new(parts.received_at_ns).expect("written from a time").ms();
+        let symbol = &frame[frame::HEAD..][usize::from(parts.symbol)..][..usize::from(parts.symbol_len)];
+        let symbol = Some(String::from_utf8_lossy(symbol).into_owned());
+        self.join((venue, channel, reason), Missed { from: at, to: at, records: 1, symbol });
+    }
+
+    /// Takes over what another one has counted.
+    pub(super) fn merge(&mut self, other: MissedMap) {
+        for (key, missed) in other.0 {
+            self.join(key, missed);
+        }
+    }
+
+    fn join(&mut self, key: (Venue, Channel, DropReason), more: Missed) {
+        match self.0.get_mut(&key) {
+            None => {
+                self.0.insert(key, more);
+            }
+            Some(missed) => {
+                missed.from = missed.from.min(more.from);
+                missed.to = missed.to.max(more.to);
+                missed.records += more.records;
+                if missed.symbol != more.symbol {
+                    missed.symbol = None;
+                }
+            }
+        }
+    }
+
+    fn gaps(&self) -> Vec<Told> {
+        let gap = |((venue, channel, reason), missed): (&(Venue, Channel, DropReason), &Missed)| {
+            let cause = if *reason == DropReason::SpoolFull { Cause::Overflow } else { Cause::Storage };
+            let gap = Gap::new(channel.as_str(), missed.from, missed.to, cause).records(missed.records);
+            Told { venue: *venue, symbol: missed.symbol.clone(), gap }
+        };
+        self.0.iter().map(gap).collect()
+    }
+}
+
+/// A gap and whom it concerns.
+struct Told {
+    venue: Venue,
+    /// As JSON has it; none: all.
+    symbol: Option<String>,
+    gap: Gap,
+}
+
+impl Writer {
+    /// What the start noticed becomes the first records.
+    pub(super) async fn tell_findings(&mut self) {
+        let findings = self.home().take_findings();
+        for damage in findings.damage {
+            let (told, _) = oneshot::channel();
+            self.set_aside(damage, told).await;
+        }
+        if !findings.unclean {
+            return;
+        }
+        events::crash_found(findings.last_seen.len());
+        let now = self.wiring.clock.wall().ms();
+        let streams = findings.last_seen.iter().filter(|((_, channel), _)| *channel != Channel::gaps());
+        let gaps = streams.map(|((venue, channel), seen)| {
+            let gap = Gap::new(channel.as_str(), (*seen).min(now), now, Cause::Crash);
+            Told { venue: *venue, symbol: None, gap }
+        });
+        self.write(gaps.collect(), MissedMap::new(), Vec::new());
+    }
+
+    /// Damage is told once, however many sinks come across it.
+    pub(super) async fn set_aside(&mut self, damage: Damage, told: oneshot::Sender<()>) {
+        if !self.damage_seen.insert((damage.at.segment, damage.at.offset)) {
+            return;
+        }
+        let path = self.home().segment_path(damage.at.segment);
+        if damage.kind == DamageKind::Unreadable {
+            self.home().mark_unreadable(damage.at.segment);
+        }
+        let Some(disk) = self.home().maybe_disk() else { return };
+        let quarantine = Quarantine::new(disk, &self.config.dir);
+        match self.blocking(move |_| quarantine.keep(&path, &damage)).await {
+            Ok(kept) => events::damage_found(&damage, &kept),
+            Err(error) => events::damage_not_kept(&damage, &error),
+        }
+        self.wiring.books.damaged();
+        if damage.kind == DamageKind::Header {
+            return; // no record is lost with it
+        }
+        let now = self.wiring.clock.wall();
+        let until = damage.before_time.unwrap_or(now).min(now);
+        let from = damage.after_time.or(damage.before_time).unwrap_or(now).min(until);
+        let mut gap = Gap::new("*", from.ms(), until.ms(), Cause::Corruption);
+        let id = |seq| RecordId { spool: self.id, seq };
+        if let Some(before) = damage.before_seq.filter(|before| *before > damage.after_seq + 1) {
+            let count = before - damage.after_seq - 1;
+            gap = gap.missing(id(damage.after_seq + 1), id(before - 1)).records(count);
+        }
+        self.write(vec![Told { venue: Venue::recorder(), symbol: None, gap }], MissedMap::new(), vec![told]);
+    }
+
+    pub(super) fn tell_refused(&mut self, records: Vec<RefusedRecord>, told: oneshot::Sender<()>) {
+        let gaps = records.into_iter().map(|record| {
+            let RefusedRecord { venue, channel, symbol, id, at } = record;
+            let gap = Gap::new(channel.as_str(), at, at, Cause::Refused).missing(id, id).records(1);
+            Told { venue, symbol: Some(symbol), gap }
+        });
+        self.write(gaps.collect(), MissedMap::new(), vec![told]);
+    }
+
+    /// Says in the data what was not accepted. On a disk that fails it is tried once, with the space of the reserve,
+    /// and again when the disk is back.
+    pub(super) fn flush_missed(&mut self) {
+        let may_tell = self.wound.as_ref().is_none_or(|wound| !wound.told);
+        if self.missed.is_empty() || !may_tell {
+            return;
+        }
+        if let Some(wound) = &mut self.wound {
+            wound.told = true;
+        }
+        let missed = std::mem::take(&mut self.missed);
+        self.write(missed.gaps(), missed, Vec::new());
+    }
+
+    /// Adds gaps to the group past every policy: a few hundred bytes that say what the policies cost.
+    fn write(&mut self, gaps: Vec<Told>, missed: MissedMap, waiting: Vec<oneshot::Sender<()>>) {
+        if gaps.is_empty() {
+            return;
+        }
+        let now = self.wiring.clock.wall();
+        let mut draft = Draft::new(Keys::Off);
+        for Told { venue, symbol, gap } in &gaps {
+            let json = gap.to_json();
+            let symbol =
+                symbol.as_ref().and_then(|text| serde_json::from_str::<String>(&format!("\"{text}\"")).ok());
+            let envelope = Envelope {
+                message_id: None,
+                sequence: None,
+                exchange: *venue,
+                channel: Channel::gaps(),
+                symbol: symbol.as_deref().and_then(|text| Symbol::new(text).ok()).unwrap_or(Symbol::ALL),
+                server_time: None,
+                received_at: now,
+                payload: Payload::parse(json.as_bytes()).expect("a gap is JSON on one line"),
+                source: Source::RECORDER,
+            };
+            draft.push(&envelope).expect("a gap is small");
+        }
+        self.number(Submit { draft, reply: None, missed, _waiting: waiting, _room: None });
+    }
+}
