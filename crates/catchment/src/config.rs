@@ -531,7 +531,9 @@ mod tests {
                     flatten(&path, value, out);
                 }
             }
-            serde_json::Value::Array(mut items) if items.first().is_some_and(|item| item.is_object()) => {
+            serde_json::Value::Array(mut items)
+                if items.first().is_some_and(serde_json::Value::is_object) =>
+            {
                 flatten(at, items.remove(0), out);
             }
             value => {

@@ -210,7 +210,7 @@ impl Writer {
     fn due(&self) -> Instant {
         match self.gathering.is_empty() {
             true => self.upkeep_at,
-            false => self.upkeep_at.min(self.launch_at()),
+            false => self.launch_at().map_or(self.upkeep_at, |at| at.min(self.upkeep_at)),
         }
     }
 
@@ -360,16 +360,14 @@ impl Writer {
 
 // Out.
 impl Writer {
-    /// When the group may leave: once enough has gathered, or long enough after the last one.
-    fn launch_at(&self) -> Instant {
-        match self.landed_at {
-            Some(at) if self.gathering.bytes() < self.config.commit_bytes => at + self.config.commit_age,
-            _ => Instant::now(),
-        }
+    /// When the group may leave: long enough after the last one. At once, if enough has gathered or there was none.
+    fn launch_at(&self) -> Option<Instant> {
+        let enough = self.gathering.bytes() >= self.config.commit_bytes;
+        self.landed_at.filter(|_| !enough).map(|at| at + self.config.commit_age)
     }
 
     fn launch_if_due(&mut self) {
-        if self.gathering.is_empty() || Instant::now() < self.launch_at() {
+        if self.gathering.is_empty() || self.launch_at().is_some_and(|at| Instant::now() < at) {
             return;
         }
         let next = Group::from(self.gathering.next_seq());

@@ -1,5 +1,7 @@
 //! The whole pipeline with sinks that fail, stall, refuse and come back, on a disk in memory and under paused time.
 
+#![allow(clippy::unwrap_used)] // a test that cannot go on should not
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
