@@ -1,26 +1,28 @@
 //! The dedup window, beside S1's shape: a set of strings. PERF goal 15.
 
 use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
 
-use catchment_model::Monotonic;
-use catchment_pipeline::{DedupConfig, DedupWindow};
+use catchment_model::{Envelope, Monotonic};
+use catchment_pipeline::{DedupConfig, DedupWindow, Keyer, Keys};
 
 use crate::machine::thread_seconds;
+use crate::tape::Tape;
 use crate::{BenchArgs, Duel, Goal, Report};
 
 const KEYS_MAX: usize = 100_000;
-const KEYS: usize = 400_000;
+const RECORDS: usize = 400_000;
 
 pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
-    // What the records are told apart by; ours hashes them, S1 keeps the text.
-    let names: Vec<String> = (0..KEYS).map(|n| format!("seq:binance:trades:BTC/USDT:{n}")).collect();
-    let mut ours = || Ok(KEYS as f64 / thread_seconds(|| window_of_hashes(&names)));
-    let mut theirs = || Ok(KEYS as f64 / thread_seconds(|| window_of_strings(&names)));
+    let tape = Tape::new(100);
+    let records: Vec<Envelope<'_>> = (0..tape.len()).map(|at| tape.envelope(at)).collect();
+    let mut ours = || Ok(RECORDS as f64 / thread_seconds(|| window_of_hashes(&records)));
+    let mut theirs = || Ok(RECORDS as f64 / thread_seconds(|| window_of_strings(&records)));
     report.duel(
         args.rounds.max(15),
         Duel {
-            what: "dedup window of 100,000 keys",
-            unit: "keys/s",
+            what: "dedup window of 100,000 keys, from the record on",
+            unit: "records/s",
             ours: ("128-bit keys in a ring", &mut ours),
             theirs: ("HashSet<String> and a queue", &mut theirs),
             goal: Goal::AtLeast(7.0),
@@ -28,24 +30,29 @@ pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
     )
 }
 
-fn window_of_hashes(names: &[String]) {
+fn window_of_hashes(records: &[Envelope<'_>]) {
     let config = DedupConfig { keys_max: KEYS_MAX, ..DedupConfig::default() };
     let mut window = DedupWindow::new(&config);
-    for name in names {
-        let key = catchment_pipeline::dedup_key(name.as_bytes());
-        assert!(window.insert(key, Monotonic::default()), "every key is new");
+    let mut keyer = Keyer::new(Keys::On { by_payload: Arc::new([]) });
+    for at in 0..RECORDS {
+        let key = keyer.key(&Envelope { sequence: Some(at as u64), ..records[at % records.len()] });
+        assert!(window.insert(key, Monotonic::default()), "every record is new");
     }
 }
 
-fn window_of_strings(names: &[String]) {
-    let mut keys = HashSet::new();
-    let mut order = VecDeque::new();
-    for name in names {
-        if order.len() == KEYS_MAX {
-            let oldest: String = order.pop_front().expect("it is full");
+/// As S1 describes it: a text for every record, looked up, then kept in a set and in a queue.
+fn window_of_strings(records: &[Envelope<'_>]) {
+    let mut keys: HashSet<String> = HashSet::new();
+    let mut order: VecDeque<String> = VecDeque::new();
+    for at in 0..RECORDS {
+        let record = &records[at % records.len()];
+        let key = format!("seq:{}:{}:{}:{at}", record.exchange, record.channel, record.symbol.as_str());
+        assert!(!keys.contains(&key), "every record is new");
+        while order.len() >= KEYS_MAX {
+            let oldest = order.pop_front().expect("it is full");
             keys.remove(&oldest);
         }
-        assert!(keys.insert(name.clone()), "every key is new");
-        order.push_back(name.clone());
+        keys.insert(key.clone());
+        order.push_back(key);
     }
 }

@@ -117,9 +117,9 @@ impl Envelope<'_> {
         push_number(self.sequence.map(|n| number.format(n)), out);
         out.extend_from_slice(br#","exchange":""#);
         let exchange = out.len() - start;
-        out.extend_from_slice(self.exchange.as_str().as_bytes());
+        out.extend_from_slice(self.exchange.as_bytes());
         out.extend_from_slice(Self::BEFORE_CHANNEL.as_bytes());
-        out.extend_from_slice(self.channel.as_str().as_bytes());
+        out.extend_from_slice(self.channel.as_bytes());
         out.extend_from_slice(br#"","symbol":""#);
         let symbol = out.len() - start;
         push_escaped(self.symbol.as_str(), out);

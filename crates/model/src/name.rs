@@ -68,8 +68,12 @@ impl Name {
         Ok(Self { len: text.len() as u8, bytes })
     }
 
+    fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+
     fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.bytes[..usize::from(self.len)]).expect("only ASCII was let in")
+        std::str::from_utf8(self.as_bytes()).expect("only ASCII was let in")
     }
 }
 
@@ -92,6 +96,11 @@ macro_rules! inline_name {
             /// The name as text.
             pub fn as_str(&self) -> &str {
                 self.0.as_str()
+            }
+
+            /// The name's bytes, all ASCII.
+            pub fn as_bytes(&self) -> &[u8] {
+                self.0.as_bytes()
             }
         }
 

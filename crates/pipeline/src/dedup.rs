@@ -29,12 +29,18 @@ impl Default for DedupConfig {
 /// Room is taken for so many keys from the start; a larger window grows as it needs.
 const ROOM_MAX: usize = 1 << 20;
 
+/// Keys that come within this are forgotten together; a window is a thousand times longer.
+const TICK: Duration = Duration::from_millis(1);
+
 /// Keys seen lately.
 #[derive(Debug)]
 pub struct DedupWindow {
     window: Duration,
     keys_max: usize,
-    order: VecDeque<(u128, Monotonic)>,
+    /// Keys, oldest first.
+    order: VecDeque<u128>,
+    /// When they came: so many at this time, oldest first. At speed, many keys share a tick.
+    came: VecDeque<(Monotonic, usize)>,
     keys: HashSet<u128, BuildHasherDefault<LowBits>>,
 }
 
@@ -45,6 +51,7 @@ impl DedupWindow {
             window: config.window,
             keys_max: config.keys_max,
             order: VecDeque::with_capacity(config.keys_max.min(ROOM_MAX)),
+            came: VecDeque::new(),
             keys: HashSet::with_capacity_and_hasher(
                 config.keys_max.min(ROOM_MAX) + 1,
                 BuildHasherDefault::default(),
@@ -61,14 +68,24 @@ impl DedupWindow {
         if self.order.len() >= self.keys_max {
             self.forget_oldest();
         }
-        self.order.push_back((key, now));
+        self.order.push_back(key);
+        match self.came.back_mut() {
+            Some((at, keys)) if now.since(*at) < TICK => *keys += 1,
+            _ => self.came.push_back((now, 1)),
+        }
         true
     }
 
     /// Forgets the newest keys again: their records were not accepted after all.
     pub fn take_back(&mut self, count: usize) {
-        for (key, _) in self.order.drain(self.order.len().saturating_sub(count)..) {
+        for _ in 0..count {
+            let Some(key) = self.order.pop_back() else { return };
             self.keys.remove(&key);
+            let (_, keys) = self.came.back_mut().expect("every key has come at some time");
+            *keys -= 1;
+            if *keys == 0 {
+                self.came.pop_back();
+            }
         }
     }
 
@@ -83,14 +100,18 @@ impl DedupWindow {
     }
 
     fn expire(&mut self, now: Monotonic) {
-        while self.order.front().is_some_and(|(_, at)| now.since(*at) >= self.window) {
+        while self.came.front().is_some_and(|(at, _)| now.since(*at) >= self.window) {
             self.forget_oldest();
         }
     }
 
     fn forget_oldest(&mut self) {
-        if let Some((key, _)) = self.order.pop_front() {
-            self.keys.remove(&key);
+        let Some(key) = self.order.pop_front() else { return };
+        self.keys.remove(&key);
+        let (_, keys) = self.came.front_mut().expect("every key has come at some time");
+        *keys -= 1;
+        if *keys == 0 {
+            self.came.pop_front();
         }
     }
 }

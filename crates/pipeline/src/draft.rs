@@ -11,8 +11,7 @@ pub struct Draft {
     pub(crate) frames: Vec<u8>,
     pub(crate) marks: Vec<Mark>,
     pub(crate) streams: Vec<(Venue, Channel)>,
-    keys: Keys,
-    key_text: Vec<u8>,
+    keyer: Keyer,
 }
 
 /// Which records get a key to be told apart by.
@@ -62,7 +61,7 @@ impl Draft {
 
     /// An empty draft, as [`crate::Intake::draft`] gives it.
     pub fn new(keys: Keys) -> Self {
-        Self { frames: Vec::new(), marks: Vec::new(), streams: Vec::new(), keys, key_text: Vec::new() }
+        Self { frames: Vec::new(), marks: Vec::new(), streams: Vec::new(), keyer: Keyer::new(keys) }
     }
 
     /// Writes the envelope behind the others. On an error the draft is as it was.
@@ -82,14 +81,14 @@ impl Draft {
             payload: parts.payload as u32,
             payload_len: envelope.payload.as_bytes().len() as u32,
             exchange: parts.exchange as u16,
-            exchange_len: envelope.exchange.as_str().len() as u8,
-            channel_len: envelope.channel.as_str().len() as u8,
+            exchange_len: envelope.exchange.as_bytes().len() as u8,
+            channel_len: envelope.channel.as_bytes().len() as u8,
             symbol: parts.symbol as u16,
             symbol_len: parts.symbol_len as u16,
         }
         .encode(&mut self.frames[start..start + HEAD], line_len);
         let stream = self.stream(envelope.exchange, envelope.channel);
-        let key = self.key(envelope);
+        let key = self.keyer.key(envelope);
         self.marks.push(Mark {
             start,
             len: HEAD + line_len,
@@ -132,10 +131,24 @@ impl Draft {
             }
         }
     }
+}
+
+/// Makes the keys records are told apart by.
+#[derive(Debug, Default)]
+pub struct Keyer {
+    keys: Keys,
+    text: Vec<u8>,
+}
+
+impl Keyer {
+    /// For these records.
+    pub fn new(keys: Keys) -> Self {
+        Self { keys, text: Vec::new() }
+    }
 
     /// S1's dedup key, scoped by exchange, channel and symbol: the message id, else the sequence, else (only where the
-    /// channel says so) the payload. No key: the record is never taken for a duplicate.
-    fn key(&mut self, envelope: &Envelope<'_>) -> u128 {
+    /// channel says so) the payload. 0 is no key: the record is never taken for a duplicate.
+    pub fn key(&mut self, envelope: &Envelope<'_>) -> u128 {
         let Keys::On { by_payload } = &self.keys else { return 0 };
         let sequence = envelope.sequence.map(u64::to_le_bytes);
         let (kind, what): (u8, &[u8]) = match (envelope.message_id, &sequence) {
@@ -144,20 +157,17 @@ impl Draft {
             (None, None) if by_payload.contains(&envelope.channel) => (b'p', envelope.payload.as_bytes()),
             (None, None) => return 0,
         };
-        let text = &mut self.key_text;
+        let text = &mut self.text;
         text.clear();
         text.push(kind);
         // No name holds a NUL, so the parts cannot run into each other.
-        for part in [envelope.exchange.as_str(), envelope.channel.as_str(), envelope.symbol.as_str()] {
-            text.extend_from_slice(part.as_bytes());
+        for part in
+            [envelope.exchange.as_bytes(), envelope.channel.as_bytes(), envelope.symbol.as_str().as_bytes()]
+        {
+            text.extend_from_slice(part);
             text.push(0);
         }
         text.extend_from_slice(what);
-        dedup_key(text)
+        xxh3_128(text).max(1)
     }
-}
-
-/// What a record is told apart by, in 128 bits; never 0, which stands for nothing.
-pub fn dedup_key(text: &[u8]) -> u128 {
-    xxh3_128(text).max(1)
 }

@@ -40,7 +40,7 @@ pub use books::{Balance, Books, DropReason};
 pub use dedup::{DedupConfig, DedupWindow};
 pub use deliver::Delivery;
 pub use disk::{Disk, DiskFile, RealDisk, SyncPoint};
-pub use draft::{Draft, DraftError, Keys, dedup_key};
+pub use draft::{Draft, DraftError, Keyer, Keys};
 pub use intake::{AcceptError, Fate, Intake, OnStorageError, Pending, Receipt};
 pub use pipeline::{Health, Pipeline, PipelineConfig, SinkHealth};
 pub use reader::SegmentScan;
