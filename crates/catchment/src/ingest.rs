@@ -26,6 +26,8 @@ use crate::{DONE, WANTING, say};
 const DRAIN: Duration = Duration::from_secs(3_600);
 /// And after a signal.
 const DRAIN_ON_SIGNAL: Duration = Duration::from_secs(9);
+/// And after the spool's disk has failed: most often it is the sinks' disk, too.
+const DRAIN_AFTER_FAILURE: Duration = Duration::from_secs(2);
 /// So many refusals are printed; the rest is counted, and kept with `--rejects`.
 const REFUSALS_SHOWN: u64 = 100;
 
@@ -63,29 +65,28 @@ async fn ingest(house: House, args: &IngestArgs) -> anyhow::Result<u8> {
     let rejects = Rejects::open(args.rejects.clone())?;
     read_in_background(std::io::stdin(), intake.clone(), drafts, rejects, Arc::clone(&counts), clock);
     let mut acknowledging = tokio::spawn(acknowledge_all(pending, args.ack, Arc::clone(&counts)));
-    let mut acknowledged = None;
     let progress = Progress::start("ingest");
+    let mut acknowledged = None;
     tokio::select! {
         biased;
         _ = enough.wait_for(|enough| *enough) => {}
-        failed = &mut acknowledging => acknowledged = Some(failed),
+        ended = &mut acknowledging => acknowledged = Some(ended),
         () = submit_all(drafted, intake, offered) => {}
         () = show(&progress, &counts) => {}
     }
-    let patience = async move {
-        let told = tokio::time::timeout(DRAIN, enough.wait_for(|enough| *enough)).await.is_ok();
-        if told {
-            tokio::time::sleep(DRAIN_ON_SIGNAL).await;
+    if acknowledged.is_none() {
+        // Everything was offered; now everything is answered, unless it is enough.
+        tokio::select! {
+            biased;
+            _ = enough.wait_for(|enough| *enough) => {}
+            ended = &mut acknowledging => acknowledged = Some(ended),
+            () = show(&progress, &counts) => {}
         }
-    };
-    // Closing lets go of whoever still waits for an answer, so the answers come after it.
-    let failed = pipeline.health().stopped.is_some();
-    let closed = match failed && !args.wait_for_disk {
-        true => pipeline.close(DRAIN_ON_SIGNAL).await,
-        false => pipeline.close_until(patience).await,
-    };
+    }
+    let failed = matches!(acknowledged, Some(Ok(Err(_))));
+    let closed = pipeline.close_until(patience(failed, enough)).await;
     let acknowledged = match acknowledged {
-        Some(failed) => failed,
+        Some(ended) => ended,
         None => acknowledging.await,
     }
     .context("acknowledging ended early")?;
@@ -97,6 +98,17 @@ async fn ingest(house: House, args: &IngestArgs) -> anyhow::Result<u8> {
     acknowledged?;
     closed?;
     Ok(if refused > 0 { WANTING } else { DONE })
+}
+
+/// How long the sinks may take for the rest.
+async fn patience(failed: bool, mut enough: watch::Receiver<bool>) {
+    if failed {
+        return tokio::time::sleep(DRAIN_AFTER_FAILURE).await;
+    }
+    let told = tokio::time::timeout(DRAIN, enough.wait_for(|enough| *enough)).await.is_ok();
+    if told {
+        tokio::time::sleep(DRAIN_ON_SIGNAL).await;
+    }
 }
 
 /// The first signal says that it is enough; the second ends the process at once.
@@ -171,8 +183,6 @@ fn read_in_background(
 /// One line into the draft, or the reason why not and the line itself.
 fn take(line: Line<'_>, draft: &mut Draft, clock: &dyn Clock) -> Result<(), Refused> {
     let text = match line {
-        // Nothing was said, so there is nothing to refuse.
-        Line::Text(text) if text.trim_ascii().is_empty() => return Ok(()),
         Line::Text(text) => text,
         Line::TooLong { bytes } => {
             return Err(Refused {

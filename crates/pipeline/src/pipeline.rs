@@ -169,6 +169,7 @@ impl Pipeline {
             door: offered,
             notes: noted,
             closing: Arc::clone(&closing),
+            give_up: giving_up,
             status,
         };
         let writer = tokio::spawn(Writer::new(spool, wiring).run());

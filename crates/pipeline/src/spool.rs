@@ -251,7 +251,8 @@ impl Spool {
 
     fn recover(&mut self) -> io::Result<()> {
         let disk = self.disk();
-        let saved = match disk::read_file(&*disk, &self.config.dir.join("cursors"), 1 << 20) {
+        let cursors = self.config.dir.join("cursors");
+        let saved = match persistently(|| disk::read_file(&*disk, &cursors, 1 << 20)) {
             Ok(bytes) => SavedCursors::decode(&bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
@@ -275,7 +276,13 @@ impl Spool {
             Some(saved) => !saved.clean,
             None => !headers.is_empty(),
         };
-        self.save_cursors(false)?;
+        if let Err(error) = self.save_cursors(false) {
+            self.release_reserve(&error);
+            // What is in the spool can still be delivered; a new spool has nothing to deliver.
+            if self.save_cursors(false).is_err() && saved.is_none() {
+                return Err(error);
+            }
+        }
         // A full disk must not keep us from starting: what is in the spool can still be delivered.
         if let Err(error) = self.take_reserve() {
             events::reserve_missing(&self.config.dir, &error);
@@ -301,7 +308,8 @@ impl Spool {
                 continue;
             }
             let mut bytes = [0; HEADER];
-            let read = file.read_at(&mut bytes, 0)?;
+            // A header that cannot be read is as good as a damaged one.
+            let read = persistently(|| file.read_at(&mut bytes, 0)).unwrap_or(0);
             headers.insert(number, Found::at_the_start_of(&bytes[..read]));
             self.segments.insert(number, Segment { durable: len, unreadable: false });
             self.next_segment = number + 1;
@@ -321,7 +329,8 @@ impl Spool {
         }
         for number in headers.keys() {
             let mut found = None;
-            self.scan(*number, |frames| found = found.or_else(|| first_id(frames)))?;
+            // One that cannot be read may be followed by one that can.
+            let _ = self.scan(*number, |frames| found = found.or_else(|| first_id(frames)));
             if found.is_some() {
                 return Ok(found);
             }
@@ -342,7 +351,7 @@ impl Spool {
         // The newest two: the last one may have been opened a moment before the end.
         let ours = headers.iter().rev().filter(|(_, found)| **found != Found::Old);
         for number in ours.map(|(number, _)| number).take(2) {
-            let torn = self.scan(*number, |frames| {
+            let scanned = self.scan(*number, |frames| {
                 let mut builder = BatchBuilder::new(self.id);
                 let (_, last) = builder.take(&Arc::new(frames.to_vec()), 0, 0, usize::MAX, usize::MAX);
                 seq = seq.max(last);
@@ -351,9 +360,10 @@ impl Spool {
                         last_seen.entry(record.stream()).or_insert(record.received_at().ms());
                     *seen = (*seen).max(record.received_at().ms());
                 }
-            })?;
-            // A torn or damaged stretch may hold records that a sink has seen: their numbers are spent.
-            seq += torn / frame::HEAD as u64;
+            });
+            // A stretch that is torn or cannot be read may hold records that a sink has seen: their numbers are spent.
+            let unknown = scanned.unwrap_or_else(|_| self.segments[number].durable);
+            seq += unknown / frame::HEAD as u64;
         }
         self.findings.last_seen = last_seen;
         self.next_seq = seq + 1;
@@ -367,7 +377,7 @@ impl Spool {
         let mut at = Position { segment: number, offset: HEADER as u64 };
         let mut torn = 0;
         loop {
-            match reader::read_piece(&*file, at, end, 0)? {
+            match persistently(|| reader::read_piece(&*file, at, end, 0))? {
                 Piece::Frames(frames) => {
                     each(&frames);
                     at.offset += frames.len() as u64;
@@ -700,6 +710,11 @@ impl PartialOrd for Cursor {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         self.at.partial_cmp(&other.at)
     }
+}
+
+/// Tries a read three times: a disk may have a bad moment.
+fn persistently<T>(mut read: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    read().or_else(|_| read()).or_else(|_| read())
 }
 
 pub(crate) fn segment_path(dir: &Path, number: u32) -> PathBuf {

@@ -36,6 +36,8 @@ use crate::{DedupWindow, Fate};
 const UPKEEP: Duration = Duration::from_secs(1);
 /// A group takes what is already in line up to this, but waits for nothing beyond `commit_bytes`.
 const GROUP_MAX: usize = 8 << 20;
+/// How often a full spool is mentioned.
+const FULL_TOLD_EVERY: Duration = Duration::from_secs(10);
 /// How long a disk that has just failed is left alone.
 const WOUND_REST: Duration = Duration::from_millis(500);
 
@@ -111,6 +113,8 @@ pub(crate) struct Wiring {
     pub(crate) door: mpsc::Receiver<Submit>,
     pub(crate) notes: mpsc::Receiver<Note>,
     pub(crate) closing: Arc<Notify>,
+    /// Set when there is no more time to wait for anything.
+    pub(crate) give_up: watch::Receiver<bool>,
     pub(crate) status: watch::Sender<WriterStatus>,
 }
 
@@ -130,6 +134,7 @@ pub(crate) struct Writer {
     /// What the segments take, the flight included.
     bytes: u64,
     full: bool,
+    full_told_at: Option<Instant>,
     wound: Option<Wound>,
     missed: MissedMap,
     damage_seen: HashSet<(u32, u64)>,
@@ -167,6 +172,7 @@ impl Writer {
             upkeep_at: Instant::now() + UPKEEP,
             parked: VecDeque::new(),
             full: false,
+            full_told_at: None,
             wound: None,
             missed: MissedMap::new(),
             damage_seen: HashSet::new(),
@@ -292,6 +298,9 @@ impl Writer {
 
     /// Adds a draft to the group, or lets it wait or go, as the spool's policy says.
     fn admit(&mut self, mut submit: Submit) {
+        if self.waits_for_disk() {
+            return self.parked.push_back(submit);
+        }
         if self.wound.is_some() {
             return self.refuse(submit);
         }
@@ -338,8 +347,10 @@ impl Writer {
     }
 
     fn note_full(&mut self) {
-        if !self.full {
-            self.full = true;
+        self.full = true;
+        // A spool at its brim is full many times a second; once in a while is enough to know.
+        if self.full_told_at.is_none_or(|at| at.elapsed() >= FULL_TOLD_EVERY) {
+            self.full_told_at = Some(Instant::now());
             events::spool_full(self.bytes, self.config.on_full);
         }
     }
@@ -483,7 +494,7 @@ impl Writer {
     /// Whether drafts are kept until the disk is back, instead of being refused.
     fn waits_for_disk(&self) -> bool {
         let waits = self.wiring.on_storage_error == OnStorageError::Wait;
-        self.wound.is_some() && waits && !self.wiring.door.is_closed()
+        self.wound.is_some() && waits && !*self.wiring.give_up.borrow()
     }
 
     fn wound(&mut self, error: SpoolError) {
@@ -571,20 +582,33 @@ impl Writer {
             return;
         }
         self.unpark().await;
-        if self.gathering.is_empty() {
-            for submit in std::mem::take(&mut self.parked) {
-                self.refuse(submit);
-            }
-            if !std::mem::replace(&mut self.last_words, true) {
-                self.flush_missed();
-            }
+        if !self.parked.is_empty() {
+            return; // there may be room for them yet
+        }
+        if self.gathering.is_empty() && !std::mem::replace(&mut self.last_words, true) {
+            self.flush_missed();
         }
         if self.gathering.is_empty() {
             self.wiring.tail.close();
         }
     }
 
+    /// Every delivery has ended. What has gathered still becomes durable; what still waits has waited in vain.
     async fn finish(mut self) -> Result<(), SpoolError> {
+        loop {
+            if self.flight.is_some() {
+                let landed = landing(&mut self.flight).await;
+                self.land(landed);
+            }
+            self.landed_at = None; // no reason to wait for more
+            self.launch_if_due();
+            if self.flight.is_none() {
+                break;
+            }
+        }
+        for submit in std::mem::take(&mut self.parked) {
+            self.refuse(submit);
+        }
         self.home().seal();
         let tidied = self.blocking(|spool| spool.tidy(true)).await;
         self.report();

@@ -17,6 +17,9 @@ const MANIFEST_BYTES_MAX: u64 = 64 << 10;
 
 /// Reads the file and adds what it finds to the tally.
 pub(super) fn check(file: &Found, tally: &Tally) {
+    if let Some(packed) = packed_since(file) {
+        return self::check(&packed, tally);
+    }
     let mut check = Check::new(file, tally);
     let stored = match check.read() {
         Ok(stored) => Some(stored),
@@ -30,6 +33,16 @@ pub(super) fn check(file: &Found, tally: &Tally) {
         check.manifest(stored.as_ref());
     }
     check.count(stored.map_or(0, |(bytes, _)| bytes));
+}
+
+/// The compressed file that a running recorder has put in the place of this one since the folder was listed.
+fn packed_since(file: &Found) -> Option<Found> {
+    let path = with_suffix(&file.path, ".zst");
+    if file.is_packed || file.path.exists() || !path.exists() {
+        return None;
+    }
+    let has_manifest = with_suffix(&path, MANIFEST).exists();
+    Some(Found { path, is_packed: true, has_manifest, ..file.clone() })
 }
 
 struct Check<'a> {

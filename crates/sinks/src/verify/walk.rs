@@ -10,6 +10,7 @@ use super::{Problem, VerifyError};
 use crate::jsonl::{FileName, Kind, MANIFEST, channel_of_folder};
 
 /// A file to be read.
+#[derive(Clone)]
 pub(super) struct Found {
     pub(super) path: PathBuf,
     pub(super) venue: Venue,
