@@ -21,7 +21,7 @@ pub(crate) enum Command {
     /// One envelope a line, with the keys exchange, channel, symbol and payload, and where known message_id, sequence,
     /// server_time_ms, received_at_ms and source. Each is made durable in the spool, then delivered to every sink.
     /// A line that is not an envelope is refused with its number and the reason; the rest goes on.
-    /// Exits with 1 if a line was refused, 2 if nothing could be written.
+    /// Exits with 1 if a line was refused or records still wait in the spool for a sink, 2 if nothing could be written.
     Ingest(IngestArgs),
 
     /// Re-read an archive: every line, id, date, manifest and checksum

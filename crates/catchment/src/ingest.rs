@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use catchment_model::{Clock, EnvelopeLine};
-use catchment_pipeline::{AcceptError, Draft, Intake, OnStorageError, Pending};
+use catchment_pipeline::{AcceptError, Balance, Draft, Intake, Monitor, OnStorageError, Pending, SinkState};
 use tokio::sync::{mpsc, watch};
 
 use crate::cli::IngestArgs;
@@ -22,9 +22,7 @@ use crate::lines::{Line, Lines};
 use crate::summary::{self, Progress};
 use crate::{DONE, WANTING, say};
 
-/// How long the sinks may take for the rest after the last line.
-const DRAIN: Duration = Duration::from_secs(3_600);
-/// And after a signal.
+/// How long the sinks may take for the rest after a signal.
 const DRAIN_ON_SIGNAL: Duration = Duration::from_secs(9);
 /// And after the spool's disk has failed: most often it is the sinks' disk, too.
 const DRAIN_AFTER_FAILURE: Duration = Duration::from_secs(2);
@@ -83,8 +81,9 @@ async fn ingest(house: House, args: &IngestArgs) -> anyhow::Result<u8> {
             () = show(&progress, &counts) => {}
         }
     }
+    let (monitor, signal) = (pipeline.monitor(), enough.clone());
     let failed = matches!(acknowledged, Some(Ok(Err(_))));
-    let closed = pipeline.close_until(patience(failed, enough)).await;
+    let closed = pipeline.close_until(patience(failed, enough, monitor)).await;
     let acknowledged = match acknowledged {
         Some(ended) => ended,
         None => acknowledging.await,
@@ -96,18 +95,33 @@ async fn ingest(house: House, args: &IngestArgs) -> anyhow::Result<u8> {
         summary::print(books, lines, refused, args.json)?;
     }
     acknowledged?;
-    closed?;
-    Ok(if refused > 0 { WANTING } else { DONE })
+    let waiting: u64 = closed?.balances().iter().map(|line: &Balance| line.pending).sum();
+    if waiting > 0 {
+        say(&format!(
+            "catchment: {waiting} records wait in the spool for a sink; the next start delivers them"
+        ));
+    }
+    // Whoever sends a signal asks for an end, not for a delivery.
+    let left_undone = waiting > 0 && !*signal.borrow();
+    Ok(if refused > 0 || left_undone { WANTING } else { DONE })
 }
 
-/// How long the sinks may take for the rest.
-async fn patience(failed: bool, mut enough: watch::Receiver<bool>) {
-    if failed {
-        return tokio::time::sleep(DRAIN_AFTER_FAILURE).await;
-    }
-    let told = tokio::time::timeout(DRAIN, enough.wait_for(|enough| *enough)).await.is_ok();
-    if told {
-        tokio::time::sleep(DRAIN_ON_SIGNAL).await;
+/// Waits for the sinks to take the rest: as long as they do, and after a signal or a failure not much longer.
+async fn patience(failed: bool, mut enough: watch::Receiver<bool>, monitor: Monitor) {
+    let mut look = tokio::time::interval(Duration::from_secs(1));
+    let stuck = async {
+        loop {
+            look.tick().await;
+            if monitor.health().sinks.iter().any(|sink| sink.state == SinkState::Degraded) {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        () = tokio::time::sleep(DRAIN_AFTER_FAILURE), if failed => {}
+        _ = enough.wait_for(|enough| *enough) => tokio::time::sleep(DRAIN_ON_SIGNAL).await,
+        () = stuck => {}
     }
 }
 

@@ -48,14 +48,20 @@ impl Default for PipelineConfig {
 #[derive(Debug)]
 pub struct Pipeline {
     intake: Intake,
-    books: Arc<BookKeeper>,
-    tail: Arc<Tail>,
+    monitor: Monitor,
     closing: Arc<Notify>,
     give_up: watch::Sender<bool>,
-    writer_status: watch::Receiver<WriterStatus>,
-    sinks: Vec<(String, watch::Receiver<DeliveryStatus>)>,
     writer: tokio::task::JoinHandle<Result<(), SpoolError>>,
     deliveries: JoinSet<()>,
+}
+
+/// Looks at a pipeline while it runs, and while it closes. Clones look at the same one.
+#[derive(Debug, Clone)]
+pub struct Monitor {
+    books: Arc<BookKeeper>,
+    tail: Arc<Tail>,
+    writer: watch::Receiver<WriterStatus>,
+    sinks: Vec<(String, watch::Receiver<DeliveryStatus>)>,
 }
 
 /// How the pipeline is doing.
@@ -173,7 +179,8 @@ impl Pipeline {
             status,
         };
         let writer = tokio::spawn(Writer::new(spool, wiring).run());
-        Ok(Self { intake, books, tail, closing, give_up, writer_status, sinks: statuses, writer, deliveries })
+        let monitor = Monitor { books, tail, writer: writer_status, sinks: statuses };
+        Ok(Self { intake, monitor, closing, give_up, writer, deliveries })
     }
 
     /// The door for records.
@@ -181,26 +188,19 @@ impl Pipeline {
         self.intake.clone()
     }
 
+    /// Looks at it, also while it closes.
+    pub fn monitor(&self) -> Monitor {
+        self.monitor.clone()
+    }
+
     /// The counters as they are now.
     pub fn books(&self) -> Books {
-        self.books.snapshot()
+        self.monitor.books()
     }
 
     /// How it is doing.
     pub fn health(&self) -> Health {
-        let status = self.writer_status.borrow().clone();
-        let sinks = self.sinks.iter().map(|(name, status)| {
-            let status = status.borrow();
-            SinkHealth { name: name.clone(), state: status.state, last_write: status.last_write }
-        });
-        Health {
-            stopped: status.stopped,
-            full: status.full,
-            spool_bytes: status.spool_bytes,
-            spool_segments: status.spool_segments,
-            tail_bytes: self.tail.bytes(),
-            sinks: sinks.collect(),
-        }
+        self.monitor.health()
     }
 
     /// Takes no more records, makes durable what was offered, delivers what is in the spool, and closes. A sink that has
@@ -227,6 +227,30 @@ impl Pipeline {
             }
         }
         self.writer.await.expect("the writer does not panic")?;
-        Ok(self.books.snapshot())
+        Ok(self.monitor.books())
+    }
+}
+
+impl Monitor {
+    /// The counters as they are now.
+    pub fn books(&self) -> Books {
+        self.books.snapshot()
+    }
+
+    /// How it is doing.
+    pub fn health(&self) -> Health {
+        let status = self.writer.borrow().clone();
+        let sinks = self.sinks.iter().map(|(name, status)| {
+            let status = status.borrow();
+            SinkHealth { name: name.clone(), state: status.state, last_write: status.last_write }
+        });
+        Health {
+            stopped: status.stopped,
+            full: status.full,
+            spool_bytes: status.spool_bytes,
+            spool_segments: status.spool_segments,
+            tail_bytes: self.tail.bytes(),
+            sinks: sinks.collect(),
+        }
     }
 }

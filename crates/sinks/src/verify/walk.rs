@@ -71,7 +71,10 @@ impl Walk {
             let is_packed = name.ends_with(".jsonl.zst");
             // Sealing removes the original last, and may not have come to it.
             let is_leftover = has(name, ".zst") && has(name, &format!(".zst{MANIFEST}"));
-            if !(is_packed || name.ends_with(".jsonl")) || is_leftover {
+            // Or it is just being made, and the original still counts.
+            let original = name.strip_suffix(".zst").unwrap_or(name);
+            let is_half_made = is_packed && !has(name, MANIFEST) && names.contains(original);
+            if !(is_packed || name.ends_with(".jsonl")) || is_leftover || is_half_made {
                 continue;
             }
             if !kind.is_file() {
