@@ -58,7 +58,7 @@ fn payload(n: usize) -> String {
         );
     }
     let level = |step: usize| format!(r#"["{}.{:02}000000","0.{:08}"]"#, price - step, n % 100, n * 7 + step);
-    let side = |from: usize| (from..from + 13).map(level).collect::<Vec<_>>().join(",");
+    let side = |from: usize| (from..from + 6).map(level).collect::<Vec<_>>().join(",");
     format!(
         r#"{{"stream":"btcusdt@depth@100ms","data":{{"e":"depthUpdate","E":{},"s":"BTCUSDT","U":{n},"u":{},"b":[{}],"a":[{}]}}}}"#,
         1_798_761_600_000_u64 + n as u64,

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use workshop::archive::tree;
-use workshop::recorder::{Ended, Recorder};
+use workshop::recorder::Recorder;
 use workshop::small_disk::SmallDisk;
 use workshop::strace::{Strace, calls_of_the_busiest_thread};
 use workshop::{BINARY, PATIENCE, SMALL, Site, Stopwatch, is_long, line, line_of, said};
@@ -148,20 +148,6 @@ fn eight_kb(n: u64) -> String {
     line_of(n, 8_000)
 }
 
-/// A run in which the `nth` sync of a thread fails, or that and every later one.
-fn run_with_failing_sync(
-    nth: u64,
-    for_ever: bool,
-) -> (Site, workshop::recorder::Acknowledged, Ended, String) {
-    let site = Site::new(SMALL);
-    let when = if for_ever { format!("{nth}+") } else { nth.to_string() };
-    let strace = Strace::watching("fdatasync,close", site.beside("strace.log"))
-        .inject(format!("fdatasync:error=EIO:when={when}"));
-    let (acknowledged, ended) = Recorder::start(strace.ingest(&site)).run(0..RECORDS, eight_kb);
-    let log = strace.log();
-    (site, acknowledged, ended, log)
-}
-
 /// How often the busiest thread syncs in an undisturbed run.
 fn count_syncs() -> u64 {
     let site = Site::new(SMALL);
@@ -176,8 +162,11 @@ fn a_sync_that_fails_once_loses_nothing_and_is_never_tried_again_on_that_file() 
     let step = if is_long() { 1 } else { (count_syncs() / 10).max(1) };
     let mut failures = 0;
     for nth in (1..).step_by(step as usize) {
-        let (site, acknowledged, ended, log) = run_with_failing_sync(nth, false);
-        let failed = assert_no_second_sync(&log);
+        let site = Site::new(SMALL);
+        let strace = Strace::watching("fdatasync,close", site.beside("strace.log"))
+            .inject(format!("fdatasync:error=EIO:when={nth}"));
+        let (acknowledged, ended) = Recorder::start(strace.ingest(&site)).run(0..RECORDS, eight_kb);
+        let failed = assert_no_second_sync(&strace.log());
         match ended.status.code() {
             Some(0) => assert_eq!(acknowledged.len() as u64, RECORDS, "sync {nth}: {}", ended.talk),
             // The first sync of all makes the spool's own notes durable: without them there is no start.
@@ -197,21 +186,47 @@ fn a_sync_that_fails_once_loses_nothing_and_is_never_tried_again_on_that_file() 
 #[test]
 fn syncs_that_fail_for_ever_end_it_with_a_message_and_lose_nothing() {
     let last = count_syncs();
-    let places = if is_long() { (1..=last).collect() } else { vec![1, last / 4, last / 2] };
-    let mut ended_by_it = 0;
-    for nth in places {
-        let (site, acknowledged, ended, log) = run_with_failing_sync(nth, true);
-        let failed = assert_no_second_sync(&log);
-        if acknowledged.len() < RECORDS as usize {
-            assert_eq!(ended.status.code(), Some(2), "sync {nth} and later: {}", ended.talk);
-            assert!(ended.talk.contains(&site.data().display().to_string()), "{}", ended.talk);
-            assert!(ended.talk.contains("cannot"), "{}", ended.talk);
-            ended_by_it += 1;
-        }
-        assert!(failed > 0 || ended.status.success(), "sync {nth} and later: {}", ended.talk);
-        site.settle(&acknowledged);
-    }
+    let places: Vec<u64> = if is_long() { (1..=last).collect() } else { vec![1, last / 4, last / 2] };
+    // Each spends most of its time waiting for the disk to come back, so several can wait at once.
+    let ended_by_it = std::thread::scope(|scope| {
+        let shares = places.chunks(places.len().div_ceil(8));
+        let shares: Vec<_> = shares
+            .map(|share| scope.spawn(|| share.iter().filter(|nth| is_ended_by_failing_syncs(**nth)).count()))
+            .collect();
+        shares.into_iter().map(|share| share.join().unwrap()).sum::<usize>()
+    });
+    println!("fdatasync: failed for ever from {} places on, {ended_by_it} runs ended; lost 0", places.len());
     assert!(ended_by_it > 0, "no run was ended");
+}
+
+/// From this sync on all fail: it ends and says why, or everything was acknowledged before, and the archive is waited for
+/// until a signal comes.
+fn is_ended_by_failing_syncs(nth: u64) -> bool {
+    let site = Site::new(SMALL);
+    let strace = Strace::watching("fdatasync,close", site.beside("strace.log"))
+        .inject(format!("fdatasync:error=EIO:when={nth}+"));
+    let mut recorder = Recorder::start(strace.ingest(&site));
+    let feeder = recorder.feed(0..RECORDS, eight_kb);
+    if recorder.wait_for_acks(RECORDS as usize, PATIENCE)
+        && let Some(process) = recorder.watched()
+    {
+        // It may be ending at this moment.
+        let _ = kill_process(process, Signal::TERM);
+    }
+    assert!(recorder.wait_for_end(PATIENCE), "sync {nth} and later: it heeds no signal");
+    let ended = recorder.end();
+    feeder.join().unwrap();
+    let acknowledged = ended.acknowledged(0..RECORDS);
+    let failed = assert_no_second_sync(&strace.log());
+    let is_ended = acknowledged.len() < RECORDS as usize;
+    if is_ended {
+        assert_eq!(ended.status.code(), Some(2), "sync {nth} and later: {}", ended.talk);
+        assert!(ended.talk.contains(&site.data().display().to_string()), "{}", ended.talk);
+        assert!(ended.talk.contains("cannot"), "{}", ended.talk);
+    }
+    assert!(failed > 0 || ended.status.success(), "sync {nth} and later: {}", ended.talk);
+    site.settle(&acknowledged);
+    is_ended
 }
 
 /// Reads strace's log; a descriptor whose sync failed must be closed before its number is synced again. Says how many
@@ -467,6 +482,23 @@ fn a_second_signal_ends_it_at_once_and_nothing_is_lost() {
     site.settle(&acknowledged);
 }
 
+#[test]
+fn after_the_last_line_a_signal_still_ends_the_wait_for_the_archive() {
+    let site = Site::new(SMALL);
+    site.block_archive();
+    let mut recorder = site.start();
+    recorder.say(&line(0));
+    assert!(recorder.wait_for_acks(1, PATIENCE));
+    recorder.close_input();
+    recorder.wait_for_talk("records wait in the spool", PATIENCE);
+    recorder.signal(Signal::TERM);
+    // It uses up its patience, and a busy machine some more.
+    assert!(recorder.wait_for_end(2 * ENDS_WITHIN), "it heeds no signal");
+    let ended = recorder.end();
+    site.unblock_archive();
+    site.settle(&ended.acknowledged(0..1));
+}
+
 // A slow disk.
 
 #[test]
@@ -479,9 +511,9 @@ fn a_disk_that_is_slow_to_sync_slows_the_reading_and_costs_no_memory() {
     let mut recorder = Recorder::start(strace.ingest(&site));
     let feeder = recorder.feed(0..10_000_000, line);
     assert!(recorder.wait_for_acks(500, PATIENCE), "{} acknowledged", recorder.acks());
-    let process = only_child_of(recorder.id());
+    let process = recorder.watched().unwrap();
     let peak_kib = memory_peak_kib(process);
-    kill_process(Pid::from_raw(process).unwrap(), Signal::KILL).unwrap();
+    kill_process(process, Signal::KILL).unwrap();
     let ended = recorder.end();
     feeder.join().unwrap();
     println!("slow sync: acknowledged {}, at most {} MiB of memory", ended.ids.len(), peak_kib >> 10);
@@ -489,16 +521,11 @@ fn a_disk_that_is_slow_to_sync_slows_the_reading_and_costs_no_memory() {
     site.settle(&ended.acknowledged(0..10_000_000));
 }
 
-/// The process that strace watches.
-fn only_child_of(process: u32) -> i32 {
-    let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap();
-    children.trim().parse().unwrap()
-}
-
 /// The most memory a process has had.
-fn memory_peak_kib(process: i32) -> u64 {
+fn memory_peak_kib(process: Pid) -> u64 {
     let status =
-        std::fs::read_to_string(Path::new("/proc").join(process.to_string()).join("status")).unwrap();
+        std::fs::read_to_string(Path::new("/proc").join(process.as_raw_nonzero().to_string()).join("status"))
+            .unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     peak.trim().trim_end_matches(" kB").parse().unwrap()
 }

@@ -126,6 +126,8 @@ pub(crate) struct Writer {
     /// At home unless a flight has it.
     spool: Option<Spool>,
     flight: Option<Flight>,
+    /// Has landed; those who offered it are yet to be told.
+    durable: Option<Group>,
     gathering: Group,
     landed_at: Option<Instant>,
     upkeep_at: Instant,
@@ -168,6 +170,7 @@ impl Writer {
             spool: Some(spool),
             wiring,
             flight: None,
+            durable: None,
             landed_at: None,
             upkeep_at: Instant::now() + UPKEEP,
             parked: VecDeque::new(),
@@ -190,6 +193,10 @@ impl Writer {
             if at_home {
                 self.work_at_home().await;
                 self.launch_if_due();
+            }
+            // After the next one has left: answering many takes a while.
+            if let Some(group) = self.durable.take() {
+                self.tell(group);
             }
             let (in_flight, at_home) = (self.flight.is_some(), self.flight.is_none());
             let due = self.due();
@@ -408,7 +415,7 @@ impl Writer {
             Ok(at) => {
                 self.heal();
                 self.wiring.tail.push(Chunk { at, frames: Arc::new(frames) });
-                self.tell(flight.group);
+                self.durable = Some(flight.group);
             }
             Err(error) => self.failed(flight.group, error),
         }
@@ -599,6 +606,9 @@ impl Writer {
             if self.flight.is_some() {
                 let landed = landing(&mut self.flight).await;
                 self.land(landed);
+            }
+            if let Some(group) = self.durable.take() {
+                self.tell(group);
             }
             self.landed_at = None; // no reason to wait for more
             self.launch_if_due();

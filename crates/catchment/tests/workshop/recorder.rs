@@ -135,6 +135,24 @@ impl Recorder {
         assert!(heard, "waited {within:?} for {text:?}, and heard only:\n{}", self.talk.lock().0);
     }
 
+    /// Closes its input.
+    pub fn close_input(&mut self) {
+        drop(self.stdin.take());
+    }
+
+    /// Waits until it has closed its standard output, which it does by ending. `false`: it still runs.
+    pub fn wait_for_end(&self, within: Duration) -> bool {
+        self.acks.wait_for(within, |_| false);
+        self.acks.lock().1
+    }
+
+    /// The process that strace watches, if strace was started and has not ended.
+    pub fn watched(&self) -> Option<Pid> {
+        let id = self.child.id();
+        let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).ok()?;
+        Pid::from_raw(children.trim().parse().ok()?)
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
@@ -165,6 +183,10 @@ impl Drop for Recorder {
     fn drop(&mut self) {
         // After an assertion has failed nobody waits for it any more.
         if let Ok(None) = self.child.try_wait() {
+            // What strace watches would outlive it.
+            if let Some(watched) = self.watched() {
+                let _ = kill_process(watched, Signal::KILL);
+            }
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
