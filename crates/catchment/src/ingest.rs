@@ -67,7 +67,7 @@ async fn ingest(house: House, args: &IngestArgs) -> anyhow::Result<u8> {
     let mut acknowledged = None;
     tokio::select! {
         biased;
-        _ = enough.wait_for(|enough| *enough) => {}
+        () = told(&mut enough) => {}
         ended = &mut acknowledging => acknowledged = Some(ended),
         () = submit_all(drafted, intake, offered) => {}
         () = show(&progress, &counts) => {}
@@ -76,7 +76,7 @@ async fn ingest(house: House, args: &IngestArgs) -> anyhow::Result<u8> {
         // Everything was offered; now everything is answered, unless it is enough.
         tokio::select! {
             biased;
-            _ = enough.wait_for(|enough| *enough) => {}
+            () = told(&mut enough) => {}
             ended = &mut acknowledging => acknowledged = Some(ended),
             () = show(&progress, &counts) => {}
         }
@@ -120,7 +120,7 @@ async fn patience(failed: bool, mut enough: watch::Receiver<bool>, monitor: Moni
     tokio::select! {
         biased;
         () = tokio::time::sleep(DRAIN_AFTER_FAILURE), if failed => {}
-        _ = enough.wait_for(|enough| *enough) => tokio::time::sleep(DRAIN_ON_SIGNAL).await,
+        () = told(&mut enough) => tokio::time::sleep(DRAIN_ON_SIGNAL).await,
         () = stuck => {}
     }
 }
@@ -141,6 +141,12 @@ fn listen_for_signals() -> anyhow::Result<watch::Receiver<bool>> {
         }
     });
     Ok(told)
+}
+
+/// Waits until it is enough. (What `wait_for` gives is a lock on the value: held for a while, it would keep the next
+/// signal from being told.)
+async fn told(enough: &mut watch::Receiver<bool>) {
+    let _ = enough.wait_for(|enough| *enough).await;
 }
 
 /// Shows how far it is; never ends by itself.
