@@ -34,8 +34,11 @@ fn window_of_hashes(records: &[Envelope<'_>]) {
     let config = DedupConfig { keys_max: KEYS_MAX, ..DedupConfig::default() };
     let mut window = DedupWindow::new(&config);
     let mut keyer = Keyer::new(Keys::On { by_payload: Arc::new([]) });
+    let mut records = records.to_vec();
     for at in 0..RECORDS {
-        let key = keyer.key(&Envelope { sequence: Some(at as u64), ..records[at % records.len()] });
+        let place = at % records.len();
+        records[place].sequence = Some(at as u64);
+        let key = keyer.key(&records[place]);
         assert!(window.insert(key, Monotonic::default()), "every record is new");
     }
 }

@@ -65,8 +65,8 @@ pub(crate) fn open(dir: &Path) -> anyhow::Result<Pipeline> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let spool = Spool::open(SpoolConfig::at(dir.join("spool")), Arc::new(RealDisk::private()), 1)?;
     let disk = Arc::new(RealDisk::shared());
-    let sink: Arc<dyn Sink> =
-        Arc::new(JsonlSink::open(JsonlConfig::new(dir.join("data")), spool.id(), disk, Arc::clone(&clock))?);
+    let config = JsonlConfig { seal_in_background: true, ..JsonlConfig::new(dir.join("data")) };
+    let sink: Arc<dyn Sink> = Arc::new(JsonlSink::open(config, spool.id(), disk, Arc::clone(&clock))?);
     Ok(Pipeline::start(spool, vec![(sink, Delivery::default())], PipelineConfig::default(), clock)?)
 }
 

@@ -50,6 +50,7 @@ fn open_sink(sink: &SinkConfig, spool: &Spool, clock: &Arc<dyn Clock>) -> anyhow
         dir: sink.dir.clone(),
         file_bytes_max: sink.file_bytes_max,
         compress: sink.compress,
+        seal_in_background: true,
         name: sink.name.clone(),
     };
     let opened = JsonlSink::open(jsonl, spool.id(), Arc::new(RealDisk::shared()), Arc::clone(clock))

@@ -17,10 +17,6 @@ use clap::Parser;
 
 use crate::cli::{Cli, Command, ConfigCommand};
 
-#[cfg(feature = "mimalloc")]
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// Done.
 const DONE: u8 = 0;
 /// Looked, and found something wanting.

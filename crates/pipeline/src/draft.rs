@@ -1,7 +1,7 @@
 //! Envelopes on their way in: written once, as the very bytes the spool and the archive will hold.
 
 use catchment_model::{Channel, Envelope, RecordId, SpoolId, Venue};
-use xxhash_rust::xxh3::xxh3_128;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128_with_seed};
 
 use crate::frame::{self, HEAD, LINE_MAX, Parts};
 
@@ -138,12 +138,14 @@ impl Draft {
 pub struct Keyer {
     keys: Keys,
     text: Vec<u8>,
+    /// The stream of the record before, and what its names hash to.
+    stream: Option<(Venue, Channel, u64)>,
 }
 
 impl Keyer {
     /// For these records.
     pub fn new(keys: Keys) -> Self {
-        Self { keys, text: Vec::new() }
+        Self { keys, text: Vec::new(), stream: None }
     }
 
     /// S1's dedup key, scoped by exchange, channel and symbol: the message id, else the sequence, else (only where the
@@ -157,17 +159,23 @@ impl Keyer {
             (None, None) if by_payload.contains(&envelope.channel) => (b'p', envelope.payload.as_bytes()),
             (None, None) => return 0,
         };
+        // The venue and channel go in as the seed, which neighbours mostly share.
+        let seed = match self.stream {
+            Some((venue, channel, seed)) if (venue, channel) == (envelope.exchange, envelope.channel) => seed,
+            _ => {
+                let names = format!("{}\0{}", envelope.exchange, envelope.channel);
+                let seed = xxh3_64(names.as_bytes());
+                self.stream = Some((envelope.exchange, envelope.channel, seed));
+                seed
+            }
+        };
         let text = &mut self.text;
         text.clear();
         text.push(kind);
-        // No name holds a NUL, so the parts cannot run into each other.
-        for part in
-            [envelope.exchange.as_bytes(), envelope.channel.as_bytes(), envelope.symbol.as_str().as_bytes()]
-        {
-            text.extend_from_slice(part);
-            text.push(0);
-        }
+        text.extend_from_slice(envelope.symbol.as_str().as_bytes());
+        // No symbol holds a NUL, so the parts cannot run into each other.
+        text.push(0);
         text.extend_from_slice(what);
-        xxh3_128(text).max(1)
+        xxh3_128_with_seed(text, seed).max(1)
     }
 }

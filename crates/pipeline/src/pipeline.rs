@@ -44,6 +44,9 @@ impl Default for PipelineConfig {
     }
 }
 
+/// No group that is written at once is larger; a quarter of what may be on its way is the other bound.
+const GROUP_MAX: usize = 8 << 20;
+
 /// A running pipeline.
 #[derive(Debug)]
 pub struct Pipeline {
@@ -168,6 +171,7 @@ impl Pipeline {
         let (status, writer_status) = watch::channel(WriterStatus::default());
         let wiring = Wiring {
             dedup: config.dedup.as_ref().map(DedupWindow::new),
+            group_max: (config.intake_bytes / 4).min(GROUP_MAX),
             on_storage_error: config.on_storage_error,
             tail: Arc::clone(&tail),
             books: Arc::clone(&books),

@@ -34,8 +34,6 @@ use crate::{DedupWindow, Fate};
 
 /// How often cursors are saved, gaps are written and a failing disk is tried.
 const UPKEEP: Duration = Duration::from_secs(1);
-/// A group takes what is already in line up to this, but waits for nothing beyond `commit_bytes`.
-const GROUP_MAX: usize = 8 << 20;
 /// How often a full spool is mentioned.
 const FULL_TOLD_EVERY: Duration = Duration::from_secs(10);
 /// How long a disk that has just failed is left alone.
@@ -106,6 +104,8 @@ pub(crate) struct WriterStatus {
 /// What the writer is connected to.
 pub(crate) struct Wiring {
     pub(crate) dedup: Option<DedupWindow>,
+    /// A group takes what is already in line up to this, but waits for nothing beyond `commit_bytes`.
+    pub(crate) group_max: usize,
     pub(crate) on_storage_error: OnStorageError,
     pub(crate) tail: Arc<Tail>,
     pub(crate) books: Arc<BookKeeper>,
@@ -200,7 +200,7 @@ impl Writer {
             }
             let (in_flight, at_home) = (self.flight.is_some(), self.flight.is_none());
             let due = self.due();
-            let takes_more = !self.drained && !self.waits() && self.gathering.bytes() < GROUP_MAX;
+            let takes_more = !self.drained && !self.waits() && self.gathering.bytes() < self.wiring.group_max;
             tokio::select! {
                 biased;
                 landed = landing(&mut self.flight), if in_flight => self.land(landed),
@@ -297,7 +297,7 @@ impl Writer {
     /// Takes the draft, and whatever else is already in line.
     fn admit_all(&mut self, first: Submit) {
         self.admit(first);
-        while self.gathering.bytes() < GROUP_MAX && !self.waits() {
+        while self.gathering.bytes() < self.wiring.group_max && !self.waits() {
             let Ok(submit) = self.wiring.door.try_recv() else { return };
             self.admit(submit);
         }
@@ -365,7 +365,7 @@ impl Writer {
     /// Lets in what waited, as far as there is room.
     async fn unpark(&mut self) {
         while let Some(first) = self.parked.front() {
-            let fits = self.has_room(first.draft.bytes()) && self.gathering.bytes() < GROUP_MAX;
+            let fits = self.has_room(first.draft.bytes()) && self.gathering.bytes() < self.wiring.group_max;
             if !fits || !self.probe().await {
                 return;
             }

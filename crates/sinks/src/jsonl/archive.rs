@@ -5,9 +5,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use catchment_model::{Channel, Envelope, UtcDate, Venue};
-use catchment_pipeline::{Batch, Record};
+use catchment_pipeline::{Batch, Disk, Record};
 use tracing::{error, warn};
 
 use super::checkpoint::{Checkpoint, Mark};
@@ -57,6 +58,27 @@ pub(super) struct ClosedFile {
     pub(super) rows: Option<u64>,
     /// What is in it, if it has been read.
     pub(super) scan: Option<Scan>,
+}
+
+/// Files that can be sealed without the archive.
+pub(super) struct Sealing {
+    disk: Arc<dyn Disk>,
+    files: Vec<ClosedFile>,
+    compress: Option<i32>,
+}
+
+impl Sealing {
+    /// Seals them; gives back those that could not be.
+    pub(super) fn seal(self) -> Vec<ClosedFile> {
+        let mut failed = Vec::new();
+        for file in self.files {
+            if let Err(error) = seal::seal(&*self.disk, &file, self.compress) {
+                warn!(%error, file = %file.path.display(), "sealing put off");
+                failed.push(file);
+            }
+        }
+        failed
+    }
 }
 
 /// A file that must be cut back before anything else is written.
@@ -256,7 +278,7 @@ impl Archive {
             let spare = used[used.len() - FILES_MAX - 1];
             closed += self.close_files(|file| file.used <= spare);
         }
-        if closed > 0 {
+        if closed > 0 && !self.config.seal_in_background {
             self.seal_closed();
         }
     }
@@ -302,19 +324,22 @@ impl Archive {
     /// Seals what is closed: the checkpoint first, so that no record of a sealed file is ever written again. What fails
     /// is durable all the same, and stays in the list.
     pub(super) fn seal_closed(&mut self) {
+        if let Some(work) = self.hand_over_closed() {
+            self.closed = work.seal();
+        }
+    }
+
+    /// What is to be sealed, once the checkpoint says that none of it is ever written again.
+    pub(super) fn hand_over_closed(&mut self) -> Option<Sealing> {
         if self.closed.is_empty() {
-            return;
+            return None;
         }
         if let Err(error) = self.store_checkpoint() {
             warn!(%error, files = self.closed.len(), "sealing put off");
-            return;
+            return None;
         }
-        for file in std::mem::take(&mut self.closed) {
-            if let Err(error) = seal::seal(&*self.store.disk, &file, self.config.compress) {
-                warn!(%error, file = %file.path.display(), "sealing put off");
-                self.closed.push(file);
-            }
-        }
+        let files = std::mem::take(&mut self.closed);
+        Some(Sealing { disk: Arc::clone(&self.store.disk), files, compress: self.config.compress })
     }
 
     /// Writes down what is durable.

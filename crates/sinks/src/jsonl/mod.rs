@@ -56,6 +56,9 @@ pub struct JsonlConfig {
     pub file_bytes_max: u64,
     /// The zstd level sealed files are compressed with; none: they stay as they are.
     pub compress: Option<i32>,
+    /// Whether full files are sealed beside the writing, instead of before a write returns. Tests that look at every
+    /// step want it off.
+    pub seal_in_background: bool,
     /// The sink's name, under which its cursor is kept.
     pub name: String,
 }
@@ -63,7 +66,13 @@ pub struct JsonlConfig {
 impl JsonlConfig {
     /// An archive in `dir`: files of 256 MiB, not compressed, under the name `jsonl`.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into(), file_bytes_max: 256 << 20, compress: None, name: "jsonl".to_owned() }
+        Self {
+            dir: dir.into(),
+            file_bytes_max: 256 << 20,
+            compress: None,
+            seal_in_background: false,
+            name: "jsonl".to_owned(),
+        }
     }
 }
 
@@ -130,6 +139,8 @@ fn advice(error: &io::Error) -> &'static str {
 pub struct JsonlSink {
     name: String,
     archive: Arc<Mutex<Archive>>,
+    /// The sealing that goes on beside the writing, if any does.
+    sealing: Option<Mutex<Option<tokio::task::JoinHandle<()>>>>,
 }
 
 impl JsonlSink {
@@ -142,8 +153,32 @@ impl JsonlSink {
         clock: Arc<dyn Clock>,
     ) -> Result<JsonlSink, JsonlError> {
         let name = config.name.clone();
+        let sealing = config.seal_in_background.then(Mutex::default);
         let archive = recover::open(config, writer, disk, clock)?;
-        Ok(Self { name, archive: Arc::new(Mutex::new(archive)) })
+        Ok(Self { name, archive: Arc::new(Mutex::new(archive)), sealing })
+    }
+
+    /// Starts sealing what is full, unless that is going on already.
+    fn seal_in_background(&self) {
+        let Some(sealing) = &self.sealing else { return };
+        let mut running = sealing.lock().expect("no holder of this lock can panic");
+        if running.as_ref().is_some_and(|task| !task.is_finished()) {
+            return;
+        }
+        let archive = Arc::clone(&self.archive);
+        *running = Some(tokio::task::spawn_blocking(move || seal_beside(&archive)));
+    }
+
+    /// Waits for the sealing beside the writing.
+    async fn sealed(&self) {
+        let running = self
+            .sealing
+            .as_ref()
+            .and_then(|sealing| sealing.lock().expect("no holder of this lock can panic").take());
+        if let Some(task) = running {
+            // If it panicked, its files are sealed by the next start.
+            let _ = task.await;
+        }
     }
 
     /// Does the work where blocking is allowed. If the caller stops waiting, the work is done all the same.
@@ -158,6 +193,15 @@ impl JsonlSink {
     }
 }
 
+/// Seals what is closed, holding the archive only to take it over and to give back what failed.
+fn seal_beside(archive: &Mutex<Archive>) {
+    let Ok(Some(work)) = archive.lock().map(|mut archive| archive.hand_over_closed()) else { return };
+    let failed = work.seal();
+    if let Ok(mut archive) = archive.lock() {
+        archive.closed.extend(failed);
+    }
+}
+
 #[async_trait]
 impl Sink for JsonlSink {
     fn name(&self) -> &str {
@@ -169,7 +213,9 @@ impl Sink for JsonlSink {
             return Ok(());
         }
         let batch = batch.clone();
-        self.run(move |archive| archive.write(&batch)).await
+        self.run(move |archive| archive.write(&batch)).await?;
+        self.seal_in_background();
+        Ok(())
     }
 
     async fn idle(&self) -> Result<(), SinkError> {
@@ -177,6 +223,7 @@ impl Sink for JsonlSink {
     }
 
     async fn close(&self) -> Result<(), SinkError> {
+        self.sealed().await;
         self.run(Archive::close).await
     }
 }
