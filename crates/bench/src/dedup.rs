@@ -35,11 +35,13 @@ fn window_of_hashes(records: &[Envelope<'_>]) {
     let mut window = DedupWindow::new(&config);
     let mut keyer = Keyer::new(Keys::On { by_payload: Arc::new([]) });
     let mut records = records.to_vec();
-    for at in 0..RECORDS {
-        let place = at % records.len();
-        records[place].sequence = Some(at as u64);
-        let key = keyer.key(&records[place]);
-        assert!(window.insert(key, Monotonic::default()), "every record is new");
+    let mut sequence = 0;
+    for _ in 0..RECORDS / records.len() {
+        for record in &mut records {
+            sequence += 1;
+            record.sequence = Some(sequence);
+            assert!(window.insert(keyer.key(record), Monotonic::default()), "every record is new");
+        }
     }
 }
 
@@ -47,15 +49,19 @@ fn window_of_hashes(records: &[Envelope<'_>]) {
 fn window_of_strings(records: &[Envelope<'_>]) {
     let mut keys: HashSet<String> = HashSet::new();
     let mut order: VecDeque<String> = VecDeque::new();
-    for at in 0..RECORDS {
-        let record = &records[at % records.len()];
-        let key = format!("seq:{}:{}:{}:{at}", record.exchange, record.channel, record.symbol.as_str());
-        assert!(!keys.contains(&key), "every record is new");
-        while order.len() >= KEYS_MAX {
-            let oldest = order.pop_front().expect("it is full");
-            keys.remove(&oldest);
+    let mut sequence = 0;
+    for _ in 0..RECORDS / records.len() {
+        for record in records {
+            sequence += 1;
+            let key =
+                format!("seq:{}:{}:{}:{sequence}", record.exchange, record.channel, record.symbol.as_str());
+            assert!(!keys.contains(&key), "every record is new");
+            while order.len() >= KEYS_MAX {
+                let oldest = order.pop_front().expect("it is full");
+                keys.remove(&oldest);
+            }
+            keys.insert(key.clone());
+            order.push_back(key);
         }
-        keys.insert(key.clone());
-        order.push_back(key);
     }
 }

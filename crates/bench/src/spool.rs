@@ -22,7 +22,7 @@ const SINGLE_SECONDS: f64 = 0.5;
 /// How many records a round in groups has.
 const GROUPED: usize = 400_000;
 /// Drafts of 500 records that may wait for their answer at once.
-const IN_FLIGHT: usize = 40;
+const IN_FLIGHT: usize = 56;
 
 pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
     let scratch = args.scratch()?;

@@ -70,6 +70,8 @@ impl Batch {
     /// A batch of these envelopes, numbered from `first_seq`, that has been through no spool. For tests of sinks.
     pub fn of(spool: SpoolId, first_seq: u64, envelopes: &[Envelope<'_>]) -> Batch {
         let mut draft = crate::Draft::new(crate::Keys::Off);
+        let bytes: usize = envelopes.iter().map(|envelope| envelope.payload.as_bytes().len() + 512).sum();
+        draft.reserve(bytes, envelopes.len());
         for envelope in envelopes {
             draft.push(envelope).expect("a test's records are small");
         }
@@ -136,6 +138,7 @@ impl BatchBuilder {
     ) -> (usize, u64) {
         let chunk = self.chunks.len() as u32;
         let before = self.places.len();
+        self.places.reserve((frames.len() - start) / 512);
         let mut at = start;
         while at < frames.len() && self.places.len() < records_max && self.bytes < bytes_max {
             let len = frame::frame_len(&frames[at..]).expect("only sound frames are handed on");

@@ -101,6 +101,12 @@ impl Draft {
         Ok(())
     }
 
+    /// Makes room for so many more bytes and records.
+    pub(crate) fn reserve(&mut self, bytes: usize, records: usize) {
+        self.frames.reserve(bytes);
+        self.marks.reserve(records);
+    }
+
     /// How many records it holds.
     pub fn len(&self) -> usize {
         self.marks.len()
@@ -138,14 +144,17 @@ impl Draft {
 pub struct Keyer {
     keys: Keys,
     text: Vec<u8>,
-    /// The stream of the record before, and what its names hash to.
-    stream: Option<(Venue, Channel, u64)>,
+    /// What the names of the streams seen lately hash to.
+    seeds: Vec<((Venue, Channel), u64)>,
 }
+
+/// More streams than this are not remembered.
+const SEEDS_MAX: usize = 16;
 
 impl Keyer {
     /// For these records.
     pub fn new(keys: Keys) -> Self {
-        Self { keys, text: Vec::new(), stream: None }
+        Self { keys, text: Vec::new(), seeds: Vec::new() }
     }
 
     /// S1's dedup key, scoped by exchange, channel and symbol: the message id, else the sequence, else (only where the
@@ -160,12 +169,16 @@ impl Keyer {
             (None, None) => return 0,
         };
         // The venue and channel go in as the seed, which neighbours mostly share.
-        let seed = match self.stream {
-            Some((venue, channel, seed)) if (venue, channel) == (envelope.exchange, envelope.channel) => seed,
-            _ => {
-                let names = format!("{}\0{}", envelope.exchange, envelope.channel);
-                let seed = xxh3_64(names.as_bytes());
-                self.stream = Some((envelope.exchange, envelope.channel, seed));
+        let stream = (envelope.exchange, envelope.channel);
+        let known = self.seeds.iter().rev().find(|(known, _)| *known == stream);
+        let seed = match known {
+            Some((_, seed)) => *seed,
+            None => {
+                let seed = xxh3_64(format!("{}\0{}", envelope.exchange, envelope.channel).as_bytes());
+                if self.seeds.len() == SEEDS_MAX {
+                    self.seeds.clear();
+                }
+                self.seeds.push((stream, seed));
                 seed
             }
         };
