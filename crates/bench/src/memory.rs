@@ -6,9 +6,9 @@ use crate::machine::resident_mib;
 use crate::tape::Tape;
 use crate::{BenchArgs, Goal, Report, pipeline};
 
-/// Parts of the run; memory is read after each. The first ones fill caches and buffers.
+/// Parts of the run; memory is read after each. The first half fills caches and buffers.
 const PARTS: usize = 10;
-const WARM: usize = 3;
+const WARM: usize = 5;
 
 pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
     let scratch = args.scratch()?;
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
     })?;
     let warm = resident[..WARM].iter().copied().fold(0.0, f64::max);
     let later: Vec<(f64, f64)> = resident[WARM..].iter().map(|mib| (*mib, warm)).collect();
-    let sides = ("afterwards", "most in the first three tenths");
+    let sides = ("afterwards", "most in the first half");
     report.note("memory", "MiB", sides, &later, Goal::AtMost(1.1));
     let cap = resident.iter().copied().fold(0.0, f64::max);
     report.note("most memory", "MiB", ("resident", "a cap of 256 MiB"), &[(cap, 256.0)], Goal::AtMost(1.0));

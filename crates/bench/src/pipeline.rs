@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use catchment_model::{Clock, RecordId, SpoolId, SystemClock};
 use catchment_pipeline::{
-    Books, Delivery, Intake, Pending, Pipeline, PipelineConfig, RealDisk, Sink, Spool, SpoolConfig,
+    Books, Delivery, Intake, OnFull, Pending, Pipeline, PipelineConfig, RealDisk, Sink, Spool, SpoolConfig,
 };
 use catchment_sinks::{JsonlConfig, JsonlSink};
 use tokio::sync::mpsc;
@@ -63,7 +63,9 @@ pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
 /// A pipeline as `ingest` has it.
 pub(crate) fn open(dir: &Path) -> anyhow::Result<Pipeline> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let spool = Spool::open(SpoolConfig::at(dir.join("spool")), Arc::new(RealDisk::private()), 1)?;
+    // A sink that is slower than the tape makes it wait; nothing is dropped.
+    let config = SpoolConfig { on_full: OnFull::Block, ..SpoolConfig::at(dir.join("spool")) };
+    let spool = Spool::open(config, Arc::new(RealDisk::private()), 1)?;
     let disk = Arc::new(RealDisk::shared());
     let config = JsonlConfig { seal_in_background: true, ..JsonlConfig::new(dir.join("data")) };
     let sink: Arc<dyn Sink> = Arc::new(JsonlSink::open(config, spool.id(), disk, Arc::clone(&clock))?);
