@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::path::Path;
 
 use catchment_model::{EnvelopeLine, RecordId, UnixNs};
 use catchment_pipeline::disk::with_suffix;
@@ -29,6 +30,7 @@ pub(super) fn check(file: &Found, tally: &Tally) {
         }
     };
     check.hand_over_ids();
+    check.torn(stored.as_ref().map_or(0, |(bytes, _)| *bytes));
     if file.has_manifest {
         check.manifest(stored.as_ref());
     }
@@ -45,10 +47,20 @@ fn packed_since(file: &Found) -> Option<Found> {
     Some(Found { path, is_packed: true, has_manifest, ..file.clone() })
 }
 
+/// Whether more has come than was read, or comes if whoever writes is let go first. A file that is gone was sealed.
+fn is_growing(path: &Path, bytes_read: u64) -> bool {
+    (0..20_000).any(|_| {
+        std::thread::yield_now();
+        fs::metadata(path).map_or(true, |metadata| metadata.len() > bytes_read)
+    })
+}
+
 struct Check<'a> {
     file: &'a Found,
     tally: &'a Tally,
     rows: u64,
+    /// Where the file ends within a line.
+    torn: Option<u64>,
     content_bytes: u64,
     ids: Vec<(RecordId, u64)>,
     first_id: Option<RecordId>,
@@ -63,12 +75,21 @@ impl<'a> Check<'a> {
             file,
             tally,
             rows: 0,
+            torn: None,
             content_bytes: 0,
             ids: Vec::with_capacity(GROUP),
             first_id: None,
             last_id: None,
             earliest: None,
             latest: None,
+        }
+    }
+
+    /// A last line without its end is torn, unless a recorder is just writing it.
+    fn torn(&mut self, bytes_read: u64) {
+        let Some(line) = self.torn else { return };
+        if self.file.has_manifest || !is_growing(&self.file.path, bytes_read) {
+            self.problem(Some(line), "the last line is torn: it has no newline".to_owned());
         }
     }
 
@@ -89,7 +110,7 @@ impl<'a> Check<'a> {
         while let Some((start, line)) = lines.next_line()? {
             match line {
                 Line::Torn => {
-                    self.problem(Some(self.rows + 1), "the last line is torn: it has no newline".to_owned());
+                    self.torn = Some(self.rows + 1);
                     continue;
                 }
                 Line::TooLong => {
