@@ -8,9 +8,11 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use super::*;
+use crate::batch::BatchBuilder;
 use crate::dead_letter::DeadLetters;
 use crate::disk::sim::{Op, SimDisk};
 use crate::quarantine::Quarantine;
+use crate::reader::{self, Piece};
 use crate::tail::{Tail, Whereabouts};
 use crate::{Batch, Keys};
 
