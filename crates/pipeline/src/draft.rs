@@ -143,7 +143,6 @@ impl Draft {
 #[derive(Debug, Default)]
 pub struct Keyer {
     keys: Keys,
-    text: Vec<u8>,
     /// What the names of the streams seen lately hash to.
     seeds: Vec<((Venue, Channel), u64)>,
 }
@@ -154,7 +153,7 @@ const SEEDS_MAX: usize = 16;
 impl Keyer {
     /// For these records.
     pub fn new(keys: Keys) -> Self {
-        Self { keys, text: Vec::new(), seeds: Vec::new() }
+        Self { keys, seeds: Vec::new() }
     }
 
     /// S1's dedup key, scoped by exchange, channel and symbol: the message id, else the sequence, else (only where the
@@ -182,13 +181,8 @@ impl Keyer {
                 seed
             }
         };
-        let text = &mut self.text;
-        text.clear();
-        text.push(kind);
-        text.extend_from_slice(envelope.symbol.as_str().as_bytes());
-        // No symbol holds a NUL, so the parts cannot run into each other.
-        text.push(0);
-        text.extend_from_slice(what);
-        xxh3_128_with_seed(text, seed).max(1)
+        // The symbol goes in as the seed of what is hashed, so the parts cannot run into each other and need no copy.
+        let symbol = xxh3_128_with_seed(envelope.symbol.as_str().as_bytes(), seed ^ u64::from(kind));
+        (xxh3_128_with_seed(what, symbol as u64) ^ symbol).max(1)
     }
 }
