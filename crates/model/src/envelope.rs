@@ -127,7 +127,12 @@ impl Envelope<'_> {
         out.extend_from_slice(br#"","server_time_ms":"#);
         push_number(self.server_time.map(|t| number.format(t.get())), out);
         out.extend_from_slice(br#","received_at_ms":"#);
-        push_number(Some(number.format(self.received_at.ms().get())), out);
+        // Milliseconds are nanoseconds without their last six digits.
+        let ns = number.format(self.received_at.get());
+        push_number(
+            Some(ns.get(..ns.len().saturating_sub(6)).filter(|ms| !ms.is_empty()).unwrap_or("0")),
+            out,
+        );
         out.extend_from_slice(br#","payload":"#);
         let payload = out.len() - start;
         out.extend_from_slice(self.payload.0);
@@ -135,7 +140,7 @@ impl Envelope<'_> {
         let id_at = out.len() - start;
         out.extend_from_slice(&id.text());
         out.extend_from_slice(br#"","received_at_ns":"#);
-        push_number(Some(number.format(self.received_at.get())), out);
+        push_number(Some(ns), out);
         out.extend_from_slice(br#","source":""#);
         push_escaped(self.source.as_str(), out);
         out.extend_from_slice(b"\"}\n");

@@ -76,13 +76,17 @@ impl Batch {
             draft.push(envelope).expect("a test's records are small");
         }
         let mut frames = draft.frames;
-        for (at, mark) in draft.marks.iter().enumerate() {
-            let id = RecordId { spool, seq: first_seq + at as u64 };
-            frame::number(&mut frames[mark.start..mark.start + mark.len], id, mark.id_at);
+        let mut places = Vec::with_capacity(envelopes.len());
+        for (seq, mark) in (first_seq..).zip(&draft.marks) {
+            frame::number(
+                &mut frames[mark.start..mark.start + mark.len],
+                RecordId { spool, seq },
+                mark.id_at,
+            );
+            places.push(Place { chunk: 0, start: mark.start as u32, len: mark.len as u32 });
         }
-        let mut builder = BatchBuilder::new(spool);
-        builder.take(&Arc::new(frames), 0, 0, usize::MAX, usize::MAX);
-        builder.build()
+        let bytes = frames.len() - places.len() * HEAD;
+        BatchBuilder { spool, chunks: vec![Arc::new(frames)], places, bytes }.build()
     }
 
     fn record(&self, place: Place) -> Record<'_> {

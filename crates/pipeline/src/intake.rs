@@ -1,6 +1,7 @@
 //! The door of the pipeline: whoever has records offers them here, in drafts, and is told when they are durable.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use catchment_model::RecordId;
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -8,6 +9,9 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use crate::draft::{Draft, Keys};
 use crate::spool::SpoolError;
 use crate::writer::Submit;
+
+/// A draft has no more room than this from the start.
+const ROOM_MAX: usize = 320 << 10;
 
 /// The door: offers drafts to the spool. Clones are the same door.
 #[derive(Debug, Clone)]
@@ -17,6 +21,8 @@ pub struct Intake {
     pub(crate) room: Arc<Semaphore>,
     pub(crate) room_kib: u32,
     pub(crate) keys: Keys,
+    /// Bytes and records of the draft that came last: the next will need about as much room.
+    pub(crate) usual: Arc<(AtomicUsize, AtomicUsize)>,
 }
 
 /// What became of the records of a draft, in their order.
@@ -72,7 +78,10 @@ impl Pending {
 impl Intake {
     /// An empty draft for this door.
     pub fn draft(&self) -> Draft {
-        Draft::new(self.keys.clone())
+        let mut draft = Draft::new(self.keys.clone());
+        let (bytes, records) = &*self.usual;
+        draft.reserve(bytes.load(Relaxed), records.load(Relaxed));
+        draft
     }
 
     /// Offers the draft and waits until it is durable.
@@ -85,6 +94,8 @@ impl Intake {
     pub async fn submit(&self, draft: Draft) -> Result<Pending, AcceptError> {
         let kib = (draft.bytes() as u32 / 1024 + 1).min(self.room_kib);
         let room = Arc::clone(&self.room).acquire_many_owned(kib).await.map_err(|_| AcceptError::Closed)?;
+        self.usual.0.store(draft.bytes().min(ROOM_MAX), Relaxed);
+        self.usual.1.store(draft.len().min(ROOM_MAX / 512), Relaxed);
         let (reply, told) = oneshot::channel();
         let submit = Submit::new(draft, reply, room);
         self.door.send(submit).await.map_err(|_| AcceptError::Closed)?;

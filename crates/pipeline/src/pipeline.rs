@@ -166,7 +166,13 @@ impl Pipeline {
         // Full: whoever offers a draft waits, and the sockets behind them back up.
         let (door, offered) = mpsc::channel(256);
         let room_kib = (config.intake_bytes / 1024).max(1) as u32;
-        let intake = Intake { door, room: Arc::new(Semaphore::new(room_kib as usize)), room_kib, keys };
+        let intake = Intake {
+            door,
+            room: Arc::new(Semaphore::new(room_kib as usize)),
+            room_kib,
+            keys,
+            usual: Arc::default(),
+        };
         let closing = Arc::new(Notify::new());
         let (status, writer_status) = watch::channel(WriterStatus::default());
         let wiring = Wiring {

@@ -29,6 +29,9 @@ use crate::frame::{self, HEADER, Header};
 use crate::reader::{Damage, DamageKind, Position};
 use crate::{Draft, events, s1};
 
+/// What of a large group is given to the disk at a time.
+const PIECE: usize = 1 << 20;
+
 /// `[persistence.spool]`, checked.
 #[derive(Debug, Clone)]
 pub struct SpoolConfig {
@@ -260,9 +263,8 @@ impl Spool {
         }
         let open = self.open.as_mut().expect("just made");
         let at = Position { segment: open.number, offset: open.len };
-        frame::stamp(frames, at.segment, at.offset);
         if let Some(file) = &mut open.file {
-            file.append(frames)?;
+            append_in_pieces(&mut **file, frames, at)?;
             file.sync(SyncPoint::SegmentData)?;
             if is_new {
                 self.files
@@ -356,6 +358,21 @@ impl Spool {
             }
         }
     }
+}
+
+/// Appends whole numbered frames at this place. The disk is busy with one piece while the next is checksummed and copied.
+fn append_in_pieces(file: &mut dyn DiskFile, mut frames: &mut [u8], mut at: Position) -> io::Result<()> {
+    while !frames.is_empty() {
+        let end = frame::stamp(frames, at.segment, at.offset, PIECE);
+        let (piece, rest) = frames.split_at_mut(end);
+        file.append(piece)?;
+        if !rest.is_empty() {
+            file.hasten(at.offset, end as u64);
+        }
+        at.offset += end as u64;
+        frames = rest;
+    }
+    Ok(())
 }
 
 // Cursors and removal.

@@ -7,8 +7,11 @@
 use std::fmt;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
+use std::num::NonZeroU64;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::Advice;
 
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
@@ -47,6 +50,10 @@ pub trait Disk: fmt::Debug + Send + Sync {
 pub trait DiskFile: fmt::Debug + Send + Sync {
     /// Appends all the bytes. Not durable before a sync.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Lets the disk begin with bytes that were appended and will be synced soon, without waiting for it. A hint: nothing
+    /// becomes durable by it, and what goes wrong is told by the sync.
+    fn hasten(&mut self, _offset: u64, _len: u64) {}
 
     /// Makes the contents durable. After an error the state of the file is unknown: it is never synced again.
     fn sync(&mut self, point: SyncPoint) -> io::Result<()>;
@@ -246,6 +253,12 @@ struct RealFile(File);
 impl DiskFile for RealFile {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.0.write_all(bytes)
+    }
+
+    fn hasten(&mut self, offset: u64, len: u64) {
+        // Pages that are not wanted in memory are first written out, if they have to be: Linux begins at once, and keeps
+        // those it is still writing.
+        let _ = rustix::fs::fadvise(&self.0, offset, NonZeroU64::new(len), Advice::DontNeed);
     }
 
     fn sync(&mut self, _point: SyncPoint) -> io::Result<()> {

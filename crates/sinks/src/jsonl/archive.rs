@@ -19,6 +19,9 @@ use super::{JsonlConfig, JsonlError, seal};
 /// More open files than this, and the one not used for longest is sealed.
 const FILES_MAX: usize = 256;
 
+/// So many streams are looked through one by one.
+const NEAR: usize = 8;
+
 /// The archive of one writer.
 #[derive(Debug)]
 pub(super) struct Archive {
@@ -110,12 +113,13 @@ impl Archive {
         self.check_spool(batch)?;
         self.settle_owed()?;
         self.batches += 1;
-        let placed = self.place_all(batch);
+        let mut oldest = None;
+        let placed = self.place_all(batch, &mut oldest);
         // After a failure too: what was placed before it is the beginning of its stream's part of the batch.
         let synced = self.sync_all();
         self.abandon_failed();
         placed.and(synced)?;
-        self.roll_over_after(batch);
+        self.roll_over_after(oldest);
         Ok(())
     }
 
@@ -151,19 +155,25 @@ impl Archive {
         }
     }
 
-    fn place_all(&mut self, batch: &Batch) -> Result<(), JsonlError> {
+    /// Places what is not here yet, and says the oldest date of the batch.
+    fn place_all(&mut self, batch: &Batch, oldest: &mut Option<UtcDate>) -> Result<(), JsonlError> {
         for record in batch.iter() {
+            let date = record.date();
+            if *oldest != Some(date) {
+                *oldest = Some(oldest.map_or(date, |oldest| oldest.min(date)));
+            }
+            self.newest = self.newest.max(Some(date));
             let stream = self.stream_of(&record);
             let (seq, mark) = (record.seq(), &self.streams[stream].mark);
             if !mark.covers(seq) && seq > self.streams[stream].placed {
-                self.place(stream, &record)?;
+                self.place(stream, date, &record)?;
             }
         }
         Ok(())
     }
 
-    fn place(&mut self, stream: usize, record: &Record<'_>) -> Result<(), JsonlError> {
-        let at = self.file_of(stream, record.date())?;
+    fn place(&mut self, stream: usize, date: UtcDate, record: &Record<'_>) -> Result<(), JsonlError> {
+        let at = self.file_of(stream, date)?;
         let before = self.streams[stream].writing.replace(at);
         if let Some(before) = before.filter(|before| *before != at) {
             // A stream becomes durable in order, or the highest number would not say what is here.
@@ -186,8 +196,10 @@ impl Archive {
     }
 
     fn stream(&mut self, key: &[u8], names: impl FnOnce() -> (Venue, Channel)) -> usize {
-        if let Some(at) = self.by_key.get(key) {
-            return *at;
+        // Most archives have few streams, and comparing is quicker than hashing.
+        let near = self.streams.iter().take(NEAR).position(|stream| *stream.key == *key);
+        if let Some(at) = near.or_else(|| self.by_key.get(key).copied()) {
+            return at;
         }
         let (key, mark): (Box<[u8]>, _) = (key.into(), Mark::default());
         self.by_key.insert(key.clone(), self.streams.len());
@@ -226,6 +238,10 @@ impl Archive {
             let file = &mut self.files[*file];
             let flushed = if file.has_failed { Ok(()) } else { file.flush() };
             result = result.and(flushed);
+            if touched.len() > 1 {
+                // So that the disk works on all of them while the first is waited for.
+                file.begin();
+            }
         }
         for (stream, file) in touched {
             let synced = if self.files[file].has_failed { Ok(()) } else { self.sync(stream, file) };
@@ -259,12 +275,9 @@ impl Archive {
         Ok(())
     }
 
-    /// Closes what is full, what is of a day that is over, and what is too many.
-    fn roll_over_after(&mut self, batch: &Batch) {
-        let oldest = batch.iter().map(|record| record.date()).fold(None, |oldest: Option<UtcDate>, date| {
-            self.newest = self.newest.max(Some(date));
-            Some(oldest.map_or(date, |oldest| oldest.min(date)))
-        });
+    /// After a batch whose oldest record is of this date: closes what is full, what is of a day that is over, and what is
+    /// too many.
+    fn roll_over_after(&mut self, oldest: Option<UtcDate>) {
         // A day is over once a batch holds nothing of it: by the newest record or, lest one record from the far future
         // hold it open for ever, by the calendar.
         let today = Some(self.store.clock.wall().date());

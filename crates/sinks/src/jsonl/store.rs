@@ -13,6 +13,8 @@ use super::name::{FileName, date_folder};
 
 /// Lines are gathered up to this size before they go to the file.
 const BUFFER: usize = 256 << 10;
+/// When so much of a batch is in the file, the disk may begin with it: it is busy while the rest is gathered.
+const PIECE: u64 = 1 << 20;
 
 /// The disk below one folder.
 #[derive(Debug)]
@@ -126,6 +128,8 @@ pub(super) struct OpenFile {
     buffer: Vec<u8>,
     /// Bytes in the file, durable or not.
     len: u64,
+    /// Bytes the disk has, or was told to begin with.
+    begun_len: u64,
     /// Bytes known to be durable.
     pub(super) durable_len: u64,
     rows: u64,
@@ -147,6 +151,7 @@ impl OpenFile {
             file,
             buffer: Vec::new(),
             len: 0,
+            begun_len: 0,
             durable_len: 0,
             rows: 0,
             durable_rows: 0,
@@ -181,6 +186,14 @@ impl OpenFile {
         appended
     }
 
+    /// Lets the disk begin with what it was not told of yet.
+    pub(super) fn begin(&mut self) {
+        if self.len > self.begun_len {
+            self.file.hasten(self.begun_len, self.len - self.begun_len);
+            self.begun_len = self.len;
+        }
+    }
+
     /// Makes all of it durable. Does nothing if it is.
     pub(super) fn sync(&mut self) -> Result<(), JsonlError> {
         self.flush()?;
@@ -190,7 +203,7 @@ impl OpenFile {
         let synced = self.file.sync(SyncPoint::ArchiveData);
         self.has_failed |= synced.is_err();
         synced.map_err(JsonlError::disk("sync", &self.path))?;
-        self.durable_len = self.len;
+        (self.durable_len, self.begun_len) = (self.len, self.len);
         self.durable_rows = self.rows;
         Ok(())
     }
@@ -200,6 +213,9 @@ impl OpenFile {
         let appended = self.file.append(bytes);
         self.has_failed |= appended.is_err();
         self.len += bytes.len() as u64;
+        if self.len - self.begun_len >= PIECE {
+            self.begin();
+        }
         appended.map_err(JsonlError::disk("append to", &self.path))
     }
 }
