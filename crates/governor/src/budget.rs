@@ -1,0 +1,273 @@
+//! What may leave by the declared limits. A [`Budget`] is asked with a cost and answers *now* or *not before*.
+//!
+//! [`MemoryBudget`] serves every governor of one process that uses the same limits. A budget that lives in a store, for
+//! several processes, implements the same trait: it answers with a future, and it charges what is granted for the
+//! window's length *and* the time a permit stays valid, so that it need not be told when the request leaves.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use catchment_model::Monotonic;
+
+use crate::lanes::{Lane, Lanes, Place};
+use crate::limiter::Used;
+use crate::spec::{FamilyId, Limits};
+use crate::window::Window;
+
+/// Declared limits, shared by everybody who asks the venue from one address.
+pub trait Budget: Send + Sync + fmt::Debug {
+    /// Takes the cost from every window of the family's path, or from none. A store that cannot be reached says when to
+    /// ask again. Dropping the future may leave a charge behind, never the other way round.
+    fn charge(&self, bill: &Bill, now: Monotonic) -> Reply<'_>;
+
+    /// What was charged has left.
+    fn left(&self, charge: Charge, now: Monotonic);
+
+    /// What was charged surely never leaves.
+    fn unsent(&self, charge: Charge);
+
+    /// Whoever was told to wait with this bill does not want it any more.
+    fn withdraw(&self, bill: &Bill);
+
+    /// The venue's own count of a window. Gives back what strangers have used of it.
+    fn venue_counts(&self, family: FamilyId, used: &Used, now: Monotonic) -> u64;
+
+    /// How full the windows of the family's path are, its own first.
+    fn fill(&self, family: FamilyId, now: Monotonic) -> Vec<Fill>;
+}
+
+/// Who wants to pay how much.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bill {
+    /// Which of the clients behind this budget; their turns alternate.
+    pub client: u64,
+    /// In the windows of this family and those above it.
+    pub family: FamilyId,
+    /// How urgent it is.
+    pub lane: Lane,
+    /// How much.
+    pub cost: u32,
+}
+
+/// An answer, or the future of one where somebody else has to be asked.
+pub enum Reply<'a> {
+    /// Here it is.
+    Ready(Answer),
+    /// It takes a while.
+    Later(Pin<Box<dyn Future<Output = Answer> + Send + 'a>>),
+}
+
+/// What a budget says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// It is charged.
+    Now(Charge),
+    /// Nothing is charged; ask again then.
+    NotBefore(Monotonic),
+}
+
+/// What was taken from the windows of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Charge {
+    /// Whose path.
+    pub family: FamilyId,
+    /// How much.
+    pub cost: u32,
+    /// Whatever the budget finds it by; 0 where nothing is needed.
+    pub mark: u64,
+}
+
+/// How full a window is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fill {
+    /// What counts at this moment.
+    pub used: u64,
+    /// What is let through.
+    pub allowed: u32,
+    /// In every interval of this length.
+    pub length: Duration,
+}
+
+/// The windows of one venue, in memory. Everybody who uses it reads the same clock.
+#[derive(Debug)]
+pub struct MemoryBudget {
+    limits: Limits,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    windows: Vec<Window>,
+    /// Who was told to wait. They come back in this order, so nobody is overtaken by whoever asks more often.
+    waiting: Lanes<Ticket>,
+}
+
+#[derive(Debug)]
+struct Ticket {
+    client: u64,
+    family: FamilyId,
+    cost: u32,
+    /// A bit for each window that had no room for it.
+    short: u64,
+    /// Whoever does not come back by then has lost the turn.
+    lapses: Monotonic,
+}
+
+/// How late somebody may come back and still have the turn.
+const GRACE: Duration = Duration::from_millis(100);
+
+impl MemoryBudget {
+    /// Empty windows.
+    pub fn new(limits: Limits) -> Self {
+        let windows = limits.windows().iter().copied().map(Window::new).collect();
+        Self { limits, state: Mutex::new(State { windows, waiting: Lanes::new() }) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder of this lock can panic")
+    }
+
+    /// What was granted and has not left, in every window.
+    #[cfg(test)]
+    pub(crate) fn granted(&self) -> Vec<u64> {
+        self.lock().windows.iter().map(Window::granted).collect()
+    }
+
+    /// How many were told to wait and have not come back.
+    #[cfg(test)]
+    pub(crate) fn tickets(&self) -> usize {
+        self.lock().waiting.waiting().iter().sum()
+    }
+}
+
+impl Budget for MemoryBudget {
+    fn charge(&self, bill: &Bill, now: Monotonic) -> Reply<'_> {
+        Reply::Ready(self.lock().charge(bill, self.limits.path(bill.family), now))
+    }
+
+    fn left(&self, charge: Charge, now: Monotonic) {
+        let mut state = self.lock();
+        for window in self.limits.path(charge.family) {
+            state.windows[*window].left(charge.cost, now);
+        }
+    }
+
+    fn unsent(&self, charge: Charge) {
+        let mut state = self.lock();
+        for window in self.limits.path(charge.family) {
+            state.windows[*window].unsent(charge.cost);
+        }
+    }
+
+    fn withdraw(&self, bill: &Bill) {
+        let mut state = self.lock();
+        if let Some(place) = state.ticket_of(bill) {
+            state.waiting.leave(place);
+        }
+    }
+
+    fn venue_counts(&self, family: FamilyId, used: &Used, now: Monotonic) -> u64 {
+        let mut state = self.lock();
+        let mut strange = 0;
+        for window in self.limits.path(family) {
+            if self.limits.windows()[*window].length == used.window {
+                strange = strange.max(state.windows[*window].venue_counts(used.used, now));
+            }
+        }
+        strange
+    }
+
+    fn fill(&self, family: FamilyId, now: Monotonic) -> Vec<Fill> {
+        let mut state = self.lock();
+        let mut fill = |window: &usize| {
+            let spec = self.limits.windows()[*window];
+            Fill { used: state.windows[*window].used(now), allowed: spec.allowed, length: spec.length }
+        };
+        self.limits.path(family).iter().map(&mut fill).collect()
+    }
+}
+
+impl State {
+    fn charge(&mut self, bill: &Bill, path: &[usize], now: Monotonic) -> Answer {
+        let place = if self.waiting.is_empty() { None } else { self.place_in_line(bill, now) };
+        let mut short = 0;
+        let mut fits_at = now;
+        for &window in path {
+            let ahead = self.reserved(window, bill.lane, place);
+            if !self.windows[window].fits(bill.cost, ahead, now) {
+                short |= 1 << window;
+                fits_at = fits_at.max(self.windows[window].fits_at(bill.cost, ahead, now));
+            }
+        }
+        if short != 0 {
+            self.tell_to_wait(bill, place, short, fits_at);
+            return Answer::NotBefore(fits_at);
+        }
+        for &window in path {
+            self.windows[window].grant(bill.cost);
+        }
+        if let Some(place) = place {
+            self.waiting.leave(place);
+        }
+        if !self.waiting.is_empty() {
+            let mask = path.iter().fold(0, |mask, window| mask | 1_u64 << window);
+            self.waiting.served(bill.lane, |ticket| ticket.short & mask != 0);
+        }
+        Answer::Now(Charge { family: bill.family, cost: bill.cost, mark: 0 })
+    }
+
+    fn place_in_line(&mut self, bill: &Bill, now: Monotonic) -> Option<Place> {
+        let lapsed: Vec<Place> =
+            self.waiting.iter().filter(|(_, ticket)| ticket.lapses < now).map(|(place, _)| place).collect();
+        let mine = self.ticket_of(bill);
+        for place in lapsed {
+            if Some(place) != mine {
+                self.waiting.leave(place);
+            }
+        }
+        mine
+    }
+
+    fn ticket_of(&self, bill: &Bill) -> Option<Place> {
+        let is_mine = |place: Place, ticket: &Ticket| {
+            place.lane == bill.lane && ticket.client == bill.client && ticket.family == bill.family
+        };
+        self.waiting.iter().find(|(place, ticket)| is_mine(*place, ticket)).map(|(place, _)| place)
+    }
+
+    /// What those ahead in line have yet to take from this window. Only who was short of *this* window keeps room in
+    /// it: a family that waits for a window of its own takes nothing from the others meanwhile.
+    fn reserved(&self, window: usize, lane: Lane, place: Option<Place>) -> u64 {
+        if self.waiting.is_empty() {
+            return 0;
+        }
+        let ahead = self.waiting.ahead_of(lane, place);
+        ahead.filter(|ticket| ticket.short & (1 << window) != 0).map(|ticket| u64::from(ticket.cost)).sum()
+    }
+
+    fn tell_to_wait(&mut self, bill: &Bill, place: Option<Place>, short: u64, fits_at: Monotonic) {
+        let lapses = Monotonic(fits_at.0 + GRACE);
+        let ticket = Ticket { client: bill.client, family: bill.family, cost: bill.cost, short, lapses };
+        match place.and_then(|place| self.waiting.get_mut(place)) {
+            Some(old) => *old = ticket,
+            // By the order in which they were told to wait: the due times of different clients mean nothing here.
+            None => {
+                self.waiting.join(bill.lane, Monotonic::default(), ticket);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Reply<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ready(answer) => answer.fmt(f),
+            Self::Later(_) => f.write_str("Later"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

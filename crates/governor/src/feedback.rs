@@ -1,0 +1,204 @@
+//! What an answer's headers say about the limit.
+//!
+//! ```text
+//! Retry-After: 7                                  seconds or a date
+//! RateLimit: "default";r=50;t=30                  what is left, and for how long it must last
+//! RateLimit: limit=100, remaining=50, reset=30    an older form of the same
+//! X-RateLimit-Remaining: 50                       and -Reset: seconds, or a Unix time; also without the X-
+//! X-Bapi-Limit-Status: 9                          Bybit; -Reset-Timestamp in milliseconds
+//! X-MBX-USED-WEIGHT-1M: 37                        Binance: what this address has used of a window
+//! ```
+//!
+//! A value that cannot be read is as good as none.
+
+use std::time::Duration;
+
+use catchment_model::UnixNs;
+
+use crate::limiter::{Feedback, Used};
+use crate::retry_after::RetryAfter;
+use crate::spec::{FamilyId, Limits};
+
+/// What was found.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Heard {
+    pub(crate) feedback: Feedback,
+    /// Before floor and cap; a ban may be longer than a refusal.
+    pub(crate) retry_after: Option<RetryAfter>,
+}
+
+/// Reads the headers of an answer to a request of this family. Names are compared without regard to case.
+pub(crate) fn read<'h>(
+    headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
+    limits: &Limits,
+    family: FamilyId,
+    wall: impl FnOnce() -> UnixNs,
+) -> Heard {
+    let mut found = Found::default();
+    for (name, value) in headers {
+        found.note(name, value);
+    }
+    if found.is_empty() {
+        return Heard::default();
+    }
+    let wall = wall();
+    let retry_after = found.retry_after.and_then(|value| RetryAfter::read(value, found.date, wall));
+    let declared = |(used, window): (u64, Duration)| {
+        let mut windows = limits.windows_of(family);
+        let limit = windows.find(|spec| spec.length == window)?.declared;
+        Some(Used { used, limit: limit.into(), window })
+    };
+    let feedback = Feedback {
+        retry_after: retry_after.map(RetryAfter::wait),
+        remaining: found.remaining.zip(found.reset.map(|reset| reset.after(wall))),
+        used: found.used.and_then(declared),
+    };
+    Heard { feedback, retry_after }
+}
+
+#[derive(Debug, Default)]
+struct Found<'h> {
+    retry_after: Option<&'h [u8]>,
+    date: Option<&'h [u8]>,
+    remaining: Option<u64>,
+    reset: Option<Reset>,
+    used: Option<(u64, Duration)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Reset {
+    After(Duration),
+    At(Duration),
+}
+
+impl<'h> Found<'h> {
+    fn is_empty(&self) -> bool {
+        self.retry_after.is_none() && self.remaining.is_none() && self.used.is_none()
+    }
+
+    fn note(&mut self, name: &str, value: &'h [u8]) {
+        // Most headers of an answer are not about limits; these letters tell.
+        let is_candidate = name.as_bytes().first().is_some_and(|first| b"rRxXdD".contains(first));
+        if !is_candidate {
+            return;
+        }
+        let name = name.to_ascii_lowercase();
+        match name.as_str() {
+            "retry-after" => self.retry_after = Some(value),
+            "date" => self.date = Some(value),
+            "ratelimit" => self.note_structured(value),
+            "ratelimit-remaining" | "x-ratelimit-remaining" | "x-bapi-limit-status" => {
+                self.remaining = number(value);
+            }
+            "ratelimit-reset" | "x-ratelimit-reset" => self.reset = number(value).map(Reset::seconds),
+            "x-bapi-limit-reset-timestamp" => {
+                self.reset = number(value).map(|ms| Reset::At(Duration::from_millis(ms)));
+            }
+            name => {
+                if let Some(window) = name.strip_prefix("x-mbx-used-weight-").and_then(window) {
+                    self.used = number(value).map(|used| (used, window));
+                }
+            }
+        }
+    }
+
+    fn note_structured(&mut self, value: &[u8]) {
+        let Ok(text) = std::str::from_utf8(value) else { return };
+        for part in text.split([';', ',']) {
+            let Some((key, value)) = part.split_once('=') else { continue };
+            let value = number(value.as_bytes());
+            match key.trim() {
+                "r" | "remaining" => self.remaining = value,
+                "t" | "reset" => self.reset = value.map(Reset::seconds),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Reset {
+    /// Seconds from now, or, if that would be decades, since 1970.
+    fn seconds(value: u64) -> Self {
+        const DECADES: u64 = 1_000_000_000;
+        let length = Duration::from_secs(value);
+        if value < DECADES { Self::After(length) } else { Self::At(length) }
+    }
+
+    fn after(self, wall: UnixNs) -> Duration {
+        match self {
+            Self::After(length) => length,
+            Self::At(at) => at.saturating_sub(Duration::from_nanos(u64::try_from(wall.get()).unwrap_or(0))),
+        }
+    }
+}
+
+fn number(value: &[u8]) -> Option<u64> {
+    std::str::from_utf8(value).ok()?.trim().parse().ok()
+}
+
+/// `1m` is a minute.
+fn window(text: &str) -> Option<Duration> {
+    let unit = match text.chars().last()? {
+        's' => 1,
+        'm' => 60,
+        'h' => 3_600,
+        'd' => 86_400,
+        _ => return None,
+    };
+    let count: u64 = text[..text.len() - 1].parse().ok()?;
+    Some(Duration::from_secs(count.checked_mul(unit)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::Family;
+
+    fn heard(headers: &[(&str, &str)]) -> Heard {
+        let limits = Limits::new([Family::top("rest").limit(6_000, Duration::from_secs(60))], 0.95).unwrap();
+        let family = limits.family("rest").unwrap();
+        let headers = headers.iter().map(|(name, value)| (*name, value.as_bytes()));
+        read(headers, &limits, family, || UnixNs::from_ms(1_800_000_000_000).unwrap())
+    }
+
+    #[test]
+    fn what_is_left_is_read_in_every_form() {
+        let check = |headers: &[(&str, &str)], expected: Option<(u64, u64)>| {
+            let expected = expected.map(|(left, seconds)| (left, Duration::from_secs(seconds)));
+            assert_eq!(heard(headers).feedback.remaining, expected, "{headers:?}");
+        };
+        check(&[("RateLimit", "\"default\";r=50;t=30")], Some((50, 30)));
+        check(&[("ratelimit", "limit=100, remaining=50, reset=30")], Some((50, 30)));
+        check(&[("RateLimit-Remaining", "5"), ("RateLimit-Reset", "2")], Some((5, 2)));
+        check(&[("X-RateLimit-Remaining", "5"), ("X-RateLimit-Reset", "1800000009")], Some((5, 9)));
+        let bybit = [("X-Bapi-Limit-Status", "9"), ("X-Bapi-Limit-Reset-Timestamp", "1800000003000")];
+        check(&bybit, Some((9, 3)));
+        check(&[("X-RateLimit-Remaining", "5")], None);
+        check(&[("X-RateLimit-Remaining", "-5"), ("X-RateLimit-Reset", "soon")], None);
+        check(&[("Content-Type", "text/html")], None);
+    }
+
+    #[test]
+    fn a_used_weight_is_matched_with_the_declared_window() {
+        let check = |name: &str, value: &str, expected: Option<u64>| {
+            let used = heard(&[(name, value)]).feedback.used;
+            assert_eq!(used.map(|used| used.used), expected, "{name}: {value}");
+            assert!(used.is_none_or(|used| used.limit == 6_000));
+        };
+        check("X-MBX-USED-WEIGHT-1M", "37", Some(37));
+        check("x-mbx-used-weight-60s", "37", Some(37));
+        check("X-MBX-USED-WEIGHT-1H", "37", None);
+        check("X-MBX-USED-WEIGHT-1M", "many", None);
+        check("X-MBX-USED-WEIGHT-M", "37", None);
+        check("X-MBX-USED-WEIGHT-", "37", None);
+        check("X-MBX-USED-WEIGHT-1é", "37", None);
+        check("X-MBX-USED-WEIGHT-99999999999999999999D", "37", None);
+    }
+
+    #[test]
+    fn a_retry_after_is_between_floor_and_cap_for_a_limiter_and_whole_for_a_ban() {
+        let heard = heard(&[("Retry-After", "7200")]);
+        assert_eq!(heard.feedback.retry_after, Some(Duration::from_secs(3_600)));
+        assert_eq!(heard.retry_after.unwrap().ban(), Duration::from_secs(7_200));
+    }
+}
