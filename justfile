@@ -29,7 +29,7 @@ bench-all:
     set -euo pipefail
     cargo build --release
     missed=0
-    for name in spool sink-file dedup handoff pipeline memory; do
+    for name in spool sink-file dedup handoff pipeline permit memory; do
         echo "== $name" >&2
         cargo run --release --quiet -- bench "$name" || missed=1
     done

@@ -11,6 +11,7 @@ mod dedup;
 mod handoff;
 mod machine;
 mod memory;
+mod permit;
 mod pipeline;
 mod sink_file;
 mod spool;
@@ -40,6 +41,7 @@ static BENCHES: &[Bench] = &[
         about: "durable accepts through the whole pipeline, beside a bare loop",
         run: pipeline::run,
     },
+    Bench { name: "permit", about: "a permit from asking to report, beside a lock", run: permit::run },
     Bench { name: "memory", about: "memory over ten million records", run: memory::run },
 ];
 

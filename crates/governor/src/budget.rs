@@ -135,10 +135,10 @@ impl MemoryBudget {
         self.lock().windows.iter().map(Window::granted).collect()
     }
 
-    /// How many were told to wait and have not come back.
+    /// How often this client was told to wait and has not come back.
     #[cfg(test)]
-    pub(crate) fn tickets(&self) -> usize {
-        self.lock().waiting.waiting().iter().sum()
+    pub(crate) fn tickets_of(&self, client: u64) -> usize {
+        self.lock().waiting.iter().filter(|(_, ticket)| ticket.client == client).count()
     }
 }
 

@@ -19,6 +19,8 @@ use crate::limiter::{Feedback, Used};
 use crate::retry_after::RetryAfter;
 use crate::spec::{FamilyId, Limits};
 
+const USED_WEIGHT: &str = "x-mbx-used-weight-";
+
 /// What was found.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Heard {
@@ -32,7 +34,7 @@ pub(crate) fn read<'h>(
     headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
     limits: &Limits,
     family: FamilyId,
-    wall: impl FnOnce() -> UnixNs,
+    wall: impl Fn() -> UnixNs,
 ) -> Heard {
     let mut found = Found::default();
     for (name, value) in headers {
@@ -41,8 +43,7 @@ pub(crate) fn read<'h>(
     if found.is_empty() {
         return Heard::default();
     }
-    let wall = wall();
-    let retry_after = found.retry_after.and_then(|value| RetryAfter::read(value, found.date, wall));
+    let retry_after = found.retry_after.and_then(|value| RetryAfter::read(value, found.date, wall()));
     let declared = |(used, window): (u64, Duration)| {
         let mut windows = limits.windows_of(family);
         let limit = windows.find(|spec| spec.length == window)?.declared;
@@ -50,7 +51,7 @@ pub(crate) fn read<'h>(
     };
     let feedback = Feedback {
         retry_after: retry_after.map(RetryAfter::wait),
-        remaining: found.remaining.zip(found.reset.map(|reset| reset.after(wall))),
+        remaining: found.remaining.zip(found.reset.map(|reset| reset.after(wall()))),
         used: found.used.and_then(declared),
     };
     Heard { feedback, retry_after }
@@ -77,28 +78,24 @@ impl<'h> Found<'h> {
     }
 
     fn note(&mut self, name: &str, value: &'h [u8]) {
-        // Most headers of an answer are not about limits; these letters tell.
-        let is_candidate = name.as_bytes().first().is_some_and(|first| b"rRxXdD".contains(first));
-        if !is_candidate {
-            return;
-        }
-        let name = name.to_ascii_lowercase();
-        match name.as_str() {
-            "retry-after" => self.retry_after = Some(value),
-            "date" => self.date = Some(value),
-            "ratelimit" => self.note_structured(value),
-            "ratelimit-remaining" | "x-ratelimit-remaining" | "x-bapi-limit-status" => {
-                self.remaining = number(value);
-            }
-            "ratelimit-reset" | "x-ratelimit-reset" => self.reset = number(value).map(Reset::seconds),
-            "x-bapi-limit-reset-timestamp" => {
-                self.reset = number(value).map(|ms| Reset::At(Duration::from_millis(ms)));
-            }
-            name => {
-                if let Some(window) = name.strip_prefix("x-mbx-used-weight-").and_then(window) {
-                    self.used = number(value).map(|used| (used, window));
-                }
-            }
+        let is = |known: &str| name.eq_ignore_ascii_case(known);
+        if is("retry-after") {
+            self.retry_after = Some(value);
+        } else if is("date") {
+            self.date = Some(value);
+        } else if is("ratelimit") {
+            self.note_structured(value);
+        } else if is("ratelimit-remaining") || is("x-ratelimit-remaining") || is("x-bapi-limit-status") {
+            self.remaining = number(value);
+        } else if is("ratelimit-reset") || is("x-ratelimit-reset") {
+            self.reset = number(value).map(Reset::seconds);
+        } else if is("x-bapi-limit-reset-timestamp") {
+            self.reset = number(value).map(|ms| Reset::At(Duration::from_millis(ms)));
+        } else if let Some((start, rest)) = name.split_at_checked(USED_WEIGHT.len())
+            && start.eq_ignore_ascii_case(USED_WEIGHT)
+            && let Some(window) = window(rest)
+        {
+            self.used = number(value).map(|used| (used, window));
         }
     }
 
@@ -139,10 +136,10 @@ fn number(value: &[u8]) -> Option<u64> {
 /// `1m` is a minute.
 fn window(text: &str) -> Option<Duration> {
     let unit = match text.chars().last()? {
-        's' => 1,
-        'm' => 60,
-        'h' => 3_600,
-        'd' => 86_400,
+        's' | 'S' => 1,
+        'm' | 'M' => 60,
+        'h' | 'H' => 3_600,
+        'd' | 'D' => 86_400,
         _ => return None,
     };
     let count: u64 = text[..text.len() - 1].parse().ok()?;

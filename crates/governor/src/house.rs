@@ -154,7 +154,9 @@ impl House {
                 return Step::NotBefore(at);
             }
             Some(Lack::Slot) => {
-                state.join_slots(ask, now);
+                state.join_slots(ask.family, place);
+                // Whoever is first now may not have been when the last slot was freed.
+                state.ring_slot(self.settings.max_inflight);
                 return Step::Bell;
             }
             None => {}
@@ -172,6 +174,11 @@ impl House {
         };
         state.desks[ask.family.at()].line.leave(place);
         Step::Granted(self.grant(state, ask, charge, now))
+    }
+
+    /// A shared budget said "not yet": others may have the slot meanwhile.
+    pub(crate) fn not_yet(&self, ask: &Ask) {
+        self.lock().leave_slots(ask.family, self.settings.max_inflight);
     }
 
     /// Somebody who waited is gone: the next takes over.
@@ -244,17 +251,13 @@ impl House {
         let now = self.clock.monotonic();
         state.desks[family.at()].counts.note(end.outcome);
         state.free(family, &end, now);
-        if let Some(used) = &end.feedback.used {
-            let strange = self.budget.venue_counts(family, used, now);
-            state.desks[family.at()].counts.strange += strange;
-            if strange > 0 {
-                events::stranger_seen(&self.venue, self.limits.name(family), strange);
-            }
-        }
+        let strange = end.feedback.used.map_or(0, |used| self.budget.venue_counts(family, &used, now));
+        state.desks[family.at()].counts.strange += strange;
         let held = self.hold_after(&mut state, family, &end, report.status, &heard, now);
         state.ring_first(family);
         state.ring_slot(self.settings.max_inflight);
         drop(state);
+        self.tell_end(family, &end, &heard, strange);
         if let Some(held) = held {
             self.tell_hold(&held, Some(family));
         }
@@ -368,12 +371,6 @@ impl House {
         heard: &Heard,
         now: Monotonic,
     ) -> Option<Held> {
-        if let Some(said) = heard.retry_after {
-            let cap = if end.outcome == Outcome::Banned { BAN_CAP } else { CAP };
-            if said.asked > cap {
-                events::retry_after_capped(&self.venue, said, cap);
-            }
-        }
         if end.outcome == Outcome::Banned {
             return state.hold.banned(end.sent_at, now, heard.retry_after);
         }
@@ -389,6 +386,18 @@ impl House {
             Scope::Family => &mut state.desks[family.at()].hold,
         };
         hold.refused(end.sent_at, now, end.feedback.retry_after, self.cooldown(), jitter)
+    }
+
+    fn tell_end(&self, family: FamilyId, end: &End, heard: &Heard, strange: u64) {
+        if let Some(said) = heard.retry_after {
+            let cap = if end.outcome == Outcome::Banned { BAN_CAP } else { CAP };
+            if said.asked > cap {
+                events::retry_after_capped(&self.venue, said, cap);
+            }
+        }
+        if strange > 0 {
+            events::stranger_seen(&self.venue, self.limits.name(family), strange);
+        }
     }
 
     /// Outside of the lock: a ban waits for the disk.
@@ -443,15 +452,15 @@ impl State {
         self.desks[family.at()].limiter.as_mut().expect("it granted this one").ended(end, now);
     }
 
-    fn join_slots(&mut self, ask: &Ask, now: Monotonic) {
-        let desk = &mut self.desks[ask.family.at()];
-        if let Some(place) = desk.wants_slot.filter(|place| place.lane != ask.lane) {
+    /// Stands in line for a slot as `head` stands in its family's.
+    fn join_slots(&mut self, family: FamilyId, head: Place) {
+        let desk = &mut self.desks[family.at()];
+        if let Some(place) = desk.wants_slot.filter(|place| place.lane != head.lane) {
             self.slots.leave(place);
             desk.wants_slot = None;
         }
         if desk.wants_slot.is_none() {
-            let due = ask.due.unwrap_or(now);
-            desk.wants_slot = Some(self.slots.join(ask.lane, due, ask.family));
+            desk.wants_slot = Some(self.slots.join(head.lane, head.due(), family));
         }
     }
 

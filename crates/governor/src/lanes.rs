@@ -65,6 +65,13 @@ pub(crate) struct Place {
     key: (Monotonic, u64),
 }
 
+impl Place {
+    /// When whoever stands here was due.
+    pub(crate) fn due(self) -> Monotonic {
+        self.key.0
+    }
+}
+
 impl<T> Lanes<T> {
     pub(crate) fn new() -> Self {
         Self { lines: std::array::from_fn(|_| BTreeMap::new()), passed: [0; 4], joined: 0 }

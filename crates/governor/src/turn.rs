@@ -42,22 +42,35 @@ impl<'h> Turn<'h> {
         loop {
             let until = match self.house.step(&self.ask, self.place, None) {
                 Step::Granted(permit) => return Some(self.over(permit)),
-                Step::NotBefore(at) if deadline.is_some_and(|deadline| at > deadline) => return None,
                 Step::NotBefore(at) => Some(at),
                 Step::Bell => None,
                 Step::Asking(answer) => match answer.await {
-                    Answer::NotBefore(at) if deadline.is_some_and(|deadline| at > deadline) => return None,
-                    Answer::NotBefore(at) => Some(at),
                     Answer::Now(charge) => match self.use_or_give_back(charge) {
                         Some(permit) => return Some(permit),
                         None => continue,
                     },
+                    Answer::NotBefore(at) => {
+                        self.told(at, deadline).await?;
+                        continue;
+                    }
                 },
             };
-            if !self.rest(until, deadline).await {
+            let is_too_late = until.zip(deadline).is_some_and(|(until, deadline)| until > deadline);
+            if is_too_late || !self.rest(until, deadline).await {
                 return None;
             }
         }
+    }
+
+    /// A store said when to ask again, and until then no bell changes that: to ask it costs a round trip, and who waits
+    /// for it must not keep a slot from others. `None` if that is too late.
+    async fn told(&self, at: Monotonic, deadline: Option<Monotonic>) -> Option<()> {
+        self.house.not_yet(&self.ask);
+        if deadline.is_some_and(|deadline| at > deadline) {
+            return None;
+        }
+        tokio::time::sleep(at.since(self.house.clock.monotonic()).max(WAIT_MIN)).await;
+        Some(())
     }
 
     /// While a store was asked, a cooldown may have begun or the slot may be gone.
