@@ -1,0 +1,5 @@
+//! Polymarket.
+
+mod hash;
+
+pub use hash::{BookHash, HashInput, book_hash};
