@@ -5,6 +5,8 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 /// A decimal number as a venue wrote it: `0.010`, `-1`, `1e-7`, four hundred digits. Equality and order are by
 /// value (`1.0` equals `1.00`); [`Decimal::as_str`] gives back the very text.
 #[derive(Clone)]
@@ -62,6 +64,40 @@ impl Decimal {
         }
         // Counted below zero, where one more value fits.
         if self.sign == Sign::Minus { Some(value) } else { value.checked_neg() }
+    }
+
+    /// The number times 10^places, exactly, in plain digits: `9428028001` shifted by -6 is `9428.028001`. Zeros at the
+    /// end of a fraction are left out. Only what would be more than 400 zeros long is written with an exponent.
+    pub fn shifted(&self, places: i32) -> Self {
+        let mut digits: String = self.digits().map(|d| char::from(b'0' + d)).collect();
+        digits.truncate(digits.trim_end_matches('0').len());
+        let point = self.point.saturating_add(i64::from(places));
+        let len = digits.len() as i64;
+        let sign = if self.is_negative() { "-" } else { "" };
+        let text = match point {
+            _ if self.is_zero() => "0".to_owned(),
+            p if p < -400 || p > len + 400 => format!("{sign}{digits}e{}", p.saturating_sub(len)),
+            p if p <= 0 => format!("{sign}0.{}{digits}", "0".repeat(p.unsigned_abs() as usize)),
+            p if p >= len => format!("{sign}{digits}{}", "0".repeat((p - len) as usize)),
+            p => format!("{sign}{}.{}", &digits[..p as usize], &digits[p as usize..]),
+        };
+        read(&text).expect("digits, a point and perhaps an exponent that fits")
+    }
+
+    /// One minus the number, with as many decimals as it has: `0.4800` gives `0.5200`. Nothing if it has an exponent or
+    /// more digits than 128 bits hold.
+    pub fn one_minus(&self) -> Option<Self> {
+        let unsigned = self.text.strip_prefix('-').unwrap_or(&self.text);
+        let (whole, fraction) = unsigned.split_once('.').unwrap_or((unsigned, ""));
+        let one = 10_i128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+        let units: i128 = format!("{whole}{fraction}").parse().ok()?;
+        let rest = one.checked_sub(if self.is_negative() { -units } else { units })?;
+        let (sign, rest) = (if rest < 0 { "-" } else { "" }, rest.unsigned_abs());
+        let (whole, part) = (rest / one.unsigned_abs(), rest % one.unsigned_abs());
+        match fraction.len() {
+            0 => read(&format!("{sign}{whole}")),
+            decimals => read(&format!("{sign}{whole}.{part:0decimals$}")),
+        }
     }
 
     /// The significant digits, first one not zero.
@@ -164,6 +200,20 @@ impl fmt::Debug for Decimal {
     }
 }
 
+impl Serialize for Decimal {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}
+
+/// From text only: a JSON number would have been through floating point.
+impl<'de> Deserialize<'de> for Decimal {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -215,6 +265,45 @@ mod tests {
             ("-0", Some(0)),
         ] {
             assert_eq!(decimal(text).to_e8(), e8, "{text}");
+        }
+    }
+
+    #[test]
+    fn shifting_moves_the_point_and_nothing_else() {
+        let long = "7".repeat(400);
+        for (text, places, shifted) in [
+            ("9428028001", -6, "9428.028001"),
+            ("100000000", -6, "100"),
+            ("1", -6, "0.000001"),
+            ("-497754000", -6, "-497.754"),
+            ("0.070", 0, "0.07"),
+            ("0", -6, "0"),
+            ("-0.00", 3, "0"),
+            ("1.5e3", 0, "1500"),
+            ("1e999", -6, "1e993"),
+            ("1e-999", 0, "1e-999"),
+            (&long, -400, &format!("0.{long}")),
+        ] {
+            assert_eq!(decimal(text).shifted(places).as_str(), shifted, "{text} by {places}");
+        }
+        assert!(!decimal("1e9223372036854775000").shifted(6).is_zero(), "no panic at the far end");
+    }
+
+    #[test]
+    fn one_minus_is_exact_or_nothing() {
+        let long = "9".repeat(50);
+        for (text, rest) in [
+            ("0.4800", Some("0.5200")),
+            ("0.001", Some("0.999")),
+            ("1", Some("0")),
+            ("1.0000", Some("0.0000")),
+            ("0", Some("1")),
+            ("1.5", Some("-0.5")),
+            ("-0.25", Some("1.25")),
+            ("1e-2", None),
+            (&long, None),
+        ] {
+            assert_eq!(decimal(text).one_minus().as_ref().map(Decimal::as_str), rest, "{text}");
         }
     }
 
