@@ -1,4 +1,39 @@
-//! What each venue offers and how to read it. Pure: requests out, values in; nothing here sends, sleeps, logs or reads
-//! a clock.
+//! What each venue offers and how to read it. Pure: requests out, values in.
+//!
+//! * [`VENUES`]: every venue this build knows; a [`VenueSpec`] each, all of it data
+//! * [`Discovers`] and [`Walk`]: which instruments can be polled, page by page
+//! * [`Polls`] and [`BookPage`]: books for one instrument or many, made alike
+//! * [`Request`]: what is to be sent, by somebody else
+//! * [`Reading`]: what a status and a body mean
+//!
+//! Adding a venue is a file and a line in [`VENUES`]. Deliberately absent: nothing here sends, sleeps, logs or reads a
+//! clock, so recorded bytes test it, and the simulator and the real venue drive the same code.
 
+mod book_page;
+mod discover;
+mod error;
+mod kalshi;
+mod limitless;
+mod poll;
 pub mod polymarket;
+mod record;
+mod request;
+mod spec;
+mod status;
+mod wire;
+
+pub use book_page::{BookForm, BookPage, BookRead, Unreadable};
+pub use discover::{Discovers, InstrumentPage, Skipped, Walk};
+pub use error::ReadError;
+pub use poll::Polls;
+pub use request::{Method, Request};
+pub use spec::{Ability, Endpoint, Endpoints, EndpointsError, Limit, Opened, Start, VenueSpec};
+pub use status::Reading;
+
+/// Every venue this build knows, in the order `catchment venues` prints them.
+pub static VENUES: &[&VenueSpec] = &[&polymarket::SPEC, &limitless::SPEC, &kalshi::SPEC];
+
+/// The venue of that name.
+pub fn find(id: &str) -> Option<&'static VenueSpec> {
+    VENUES.iter().find(|spec| spec.id == id).copied()
+}
