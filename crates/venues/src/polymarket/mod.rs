@@ -2,12 +2,13 @@
 //! Docs: <https://docs.polymarket.com>, as of 2026-10. Prices and sizes are decimal strings; times are milliseconds.
 //!
 //! * `books`, `scan`: the answers of `POST /books` and `GET /book`; `hash`: the hash they carry
-//! * `gamma`: the listing of markets
+//! * `gamma`: the listing of markets; `fuzz`: the scanner held against serde_json
 //!
 //! Worth knowing: levels come best last; tokens without a book are left out of an answer without a word; the two tokens
 //! of a market are one book seen from two sides; throttling shows as delay before it shows as 429.
 
 mod books;
+mod fuzz;
 mod gamma;
 mod hash;
 mod scan;
@@ -15,6 +16,7 @@ mod scan;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use fuzz::{FuzzOutcome, fuzz_scanner, sample_books};
 pub use hash::{BookHash, HashInput, book_hash};
 pub use scan::{FixedBook, FixedLevel, scan_books};
 
