@@ -94,10 +94,7 @@ impl Polls for Kalshi {
         } else if answer.get("orderbook").is_some() {
             return Err(ReadError::Shape("a book under orderbook, as until March 2026, in cents".to_owned()));
         } else {
-            return Err(match answer.text("message").or(answer.text("error")) {
-                Some(said) => ReadError::Said(wire::shortened(&said)),
-                None => ReadError::Shape("there is no orderbook_fp".to_owned()),
-            });
+            return Err(wire::unexpected(&answer, "there is no orderbook_fp"));
         }
         page.close(poll_keys.len());
         Ok(())
@@ -189,10 +186,7 @@ impl Walk for MarketWalk {
     fn read(&mut self, body: &[u8]) -> Result<InstrumentPage, ReadError> {
         let answer = wire::object(body)?;
         let Some(markets) = answer.get("markets") else {
-            return Err(match answer.text("message").or(answer.text("error")) {
-                Some(said) => ReadError::Said(wire::shortened(&said)),
-                None => ReadError::Shape("there is no markets".to_owned()),
-            });
+            return Err(wire::unexpected(&answer, "there is no markets"));
         };
         let rows = wire::array(markets, "markets")?;
         let cursor = answer.text("cursor").unwrap_or_default();

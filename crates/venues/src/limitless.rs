@@ -72,8 +72,8 @@ impl Polls for Limitless {
     fn read_books(&self, poll_keys: &[&str], body: &[u8], page: &mut BookPage) -> Result<(), ReadError> {
         page.clear();
         let members = wire::object(body)?;
-        if let (None, Some(said)) = (members.get("bids"), members.text("message")) {
-            return Err(ReadError::Said(wire::shortened(&said)));
+        if members.get("bids").is_none() && members.get("asks").is_none() {
+            return Err(wire::unexpected(&members, "there is neither bids nor asks"));
         }
         let raw: &RawValue = serde_json::from_slice(body).map_err(|e| ReadError::not_json(body, e))?;
         match read_book(&members) {
@@ -151,10 +151,7 @@ impl Walk for ActiveWalk {
     fn read(&mut self, body: &[u8]) -> Result<InstrumentPage, ReadError> {
         let answer = wire::object(body)?;
         let Some(data) = answer.get("data") else {
-            return Err(match answer.text("message") {
-                Some(said) => ReadError::Said(wire::shortened(&said)),
-                None => ReadError::Shape("there is no data".to_owned()),
-            });
+            return Err(wire::unexpected(&answer, "there is no data"));
         };
         let rows = wire::array(data, "data")?;
         let mut page = InstrumentPage::default();

@@ -137,6 +137,14 @@ pub(crate) fn object(body: &[u8]) -> Result<Members<'_>, ReadError> {
     }
 }
 
+/// Why an object is not what was expected: the venue's own words, or the shape.
+pub(crate) fn unexpected(answer: &Members<'_>, shape: &str) -> ReadError {
+    match answer.text("message").or_else(|| answer.text("error")) {
+        Some(said) => ReadError::Said(shortened(&said)),
+        None => ReadError::Shape(shape.to_owned()),
+    }
+}
+
 /// The elements of an array, unread.
 pub(crate) fn array<'a>(raw: &'a RawValue, key: &str) -> Result<Vec<&'a RawValue>, ReadError> {
     serde_json::from_str(raw.get()).map_err(|_| ReadError::Shape(format!("{key} is not an array")))

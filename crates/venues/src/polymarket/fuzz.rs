@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn the_scanner_takes_nothing_that_serde_json_refuses_and_finds_no_other_values() {
-        let mutants = if std::env::var_os("CATCHMENT_LONG").is_some() { 1_000_000 } else { 20_000 };
+        let mutants = if std::env::var_os("CATCHMENT_LONG").is_some() { 1_000_000 } else { 50_000 };
         let outcome = fuzz_scanner(mutants, 7);
         assert!(
             outcome.faults.is_empty(),

@@ -46,10 +46,7 @@ impl Walk for MarketWalk {
     fn read(&mut self, body: &[u8]) -> Result<InstrumentPage, ReadError> {
         let answer = wire::object(body)?;
         let Some(markets) = answer.get("markets") else {
-            return Err(match answer.text("error") {
-                Some(said) => ReadError::Said(wire::shortened(&said)),
-                None => ReadError::Shape("there is no markets".to_owned()),
-            });
+            return Err(wire::unexpected(&answer, "there is no markets"));
         };
         let rows = wire::array(markets, "markets")?;
         let cursor = answer.text("next_cursor").filter(|cursor| !cursor.is_empty());
