@@ -1,0 +1,47 @@
+//! Simulated venues on loopback: one HTTP server, a path prefix for each API, the real wire format, and faults on demand.
+//!
+//! | prefix | what |
+//! |---|---|
+//! | `/polymarket/clob`, `/polymarket/gamma` | books in batches; listings |
+//! | `/limitless` | listings and a book at a time |
+//! | `/kalshi` | listings, books singly and by the hundred (`/kalshi/trade-api/v2/…` is the same) |
+//! | `/_sim/stats`, `/_sim/faults` | what was asked and answered; what goes wrong, read and set |
+//!
+//! Time comes from a [`Clock`](catchment_model::Clock) and chance from a seed: the same requests at the same times get
+//! the same bytes. Books move when they are asked for; a market nobody asks about costs nothing. Waiting (latency, slow
+//! bodies, delays of a limit) is by tokio's clock.
+//!
+//! A venue is one file and one line in [`VENUES`]. Start reading at `venue.rs` for what it provides, then `server.rs` for
+//! what is done with it.
+//!
+//! Deliberately absent: streams, TLS, signed requests, orders. Nothing here connects to anywhere.
+
+mod args;
+mod body;
+mod book;
+mod config;
+mod dice;
+mod faults;
+mod kalshi;
+mod limit;
+mod limitless;
+mod polymarket;
+mod server;
+mod stats;
+mod text;
+mod universe;
+mod venue;
+
+pub use args::SimArgs;
+pub use config::{SimConfig, SimError, UniverseConfig, VenueConfig};
+pub use faults::Faults;
+pub use kalshi::KalshiRules;
+pub use limit::{LimitModel, LimitRule, RetryAfter};
+pub use limitless::{LimitlessRules, OverCap};
+pub use polymarket::PolymarketRules;
+pub use server::Sim;
+pub use stats::{EndpointStats, Stats};
+pub use venue::VenueSpec;
+
+/// Every venue that can be simulated, in the order `catchment sim` prints them.
+pub static VENUES: &[&VenueSpec] = &[&polymarket::SPEC, &limitless::SPEC, &kalshi::SPEC];
