@@ -1,0 +1,16 @@
+//! What a person or a probe sees of a running recorder.
+//!
+//! | path | answer |
+//! |---|---|
+//! | `/` | a page of live figures |
+//! | `/api/v1/status` | the same figures as JSON: a [`Status`] |
+//! | `/livez` | 200 while the process answers at all |
+//! | `/readyz`, `/healthz` | 200 while records are accepted, else 503; the reasons as JSON |
+//!
+//! Deliberately absent: nothing here can change anything, and nothing beyond loopback can look.
+
+mod server;
+mod status;
+
+pub use server::{Control, ControlError};
+pub use status::{Balance, Hold, Sink, Spool, Status, Venue};
