@@ -4,7 +4,11 @@
 //! checks. Checking does no I/O. [`KEYS`] says what each key means; `config init` and `config explain` print it, and a
 //! test holds it to the defaults in the code.
 
+mod venues;
+
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,6 +17,8 @@ use catchment_model::Channel;
 use catchment_pipeline::{DedupConfig, Delivery, OnFull, SpoolConfig};
 use serde::{Deserialize, Serialize};
 
+use self::venues::{ApiToml, VenueToml};
+pub(crate) use self::venues::{LimiterKind, VenueConfig, books_at_once};
 use crate::DONE;
 
 const MIB: u64 = 1 << 20;
@@ -21,6 +27,9 @@ const MIB: u64 = 1 << 20;
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
     pub(crate) data_dir: PathBuf,
+    /// Where the status page listens, if anywhere.
+    pub(crate) api: Option<SocketAddr>,
+    pub(crate) venues: Vec<VenueConfig>,
     pub(crate) spool: SpoolConfig,
     pub(crate) spool_enabled: bool,
     pub(crate) dedup: Option<DedupConfig>,
@@ -50,6 +59,14 @@ impl ConfigError {
     fn at(key: impl Into<String>, problem: impl Into<String>) -> Self {
         Self { key: key.into(), problem: problem.into() }
     }
+
+    /// Of a sentence that names the key itself.
+    fn whole(sentence: String) -> Self {
+        match sentence.split_once(' ') {
+            Some((key, problem)) => Self::at(key.trim_end_matches(':'), problem),
+            None => Self::at(sentence, ""),
+        }
+    }
 }
 
 /// `catchment.toml` as the user writes it.
@@ -57,6 +74,8 @@ impl ConfigError {
 #[serde(deny_unknown_fields, default)]
 struct ConfigToml {
     data_dir: PathBuf,
+    api: ApiToml,
+    venues: BTreeMap<String, VenueToml>,
     persistence: PersistenceToml,
     sinks: Vec<SinkToml>,
 }
@@ -65,6 +84,8 @@ impl Default for ConfigToml {
     fn default() -> Self {
         Self {
             data_dir: "data".into(),
+            api: ApiToml::default(),
+            venues: BTreeMap::new(),
             persistence: PersistenceToml::default(),
             sinks: vec![SinkToml::default()],
         }
@@ -235,7 +256,13 @@ impl ConfigToml {
             }
             sinks.push(sink);
         }
+        let mut venues = Vec::new();
+        for (id, venue) in self.venues {
+            venues.push(venue.check(&id)?);
+        }
         Ok(Config {
+            api: self.api.check()?,
+            venues,
             spool: self.persistence.spool.check(&self.data_dir)?,
             spool_enabled,
             dedup: self.persistence.dedup.check()?,
@@ -358,6 +385,24 @@ const fn optional(
 #[rustfmt::skip]
 pub(crate) const KEYS: &[Key] = &[
     key("", "data_dir", r#""data""#, "the archive: <venue>/<channel>/date=YYYY-MM-DD/*.jsonl"),
+    key("[api]", "enabled", "true", "serve a page of live figures and health while `run` runs"),
+    key("[api]", "listen", r#""127.0.0.1:8080""#, "where; loopback only"),
+    optional("[venues.polymarket]", "endpoints", "{}", "other addresses by name, such as { clob = \"http://127.0.0.1:9600/polymarket/clob\" }; `catchment venues` lists the names"),
+    optional("[venues.polymarket]", "poll_interval_ms", "1000", "each book is asked for this often"),
+    optional("[venues.polymarket]", "books_per_request", "500", "books asked for at once; default: as many as the venue takes"),
+    optional("[venues.polymarket]", "discover_interval_s", "300", "how often the venue's markets are listed anew"),
+    optional("[venues.polymarket]", "limiter", r#""pace""#, "what learns the limits a venue does not declare: pace (a rate) | aimd (requests under way)"),
+    optional("[venues.polymarket]", "limit_share", "0.95", "how much of the venue's declared limits is used"),
+    optional("[venues.polymarket]", "max_workers", "16", "requests of the poller under way at once"),
+    optional("[venues.polymarket]", "max_inflight", "32", "requests of everybody under way at once; the ceiling of aimd"),
+    optional("[venues.polymarket]", "request_deadline_ms", "10000", "a request without a whole answer by then has failed"),
+    optional("[venues.polymarket]", "cooldown_ms", "5000", "how long nothing is sent after a refusal that names no time, or when most requests failed"),
+    optional("[venues.polymarket.aimd]", "start_inflight", "2", "requests under way at the start"),
+    optional("[venues.polymarket.aimd]", "stable_s", "30", "no refusal for so long before one is added"),
+    optional("[venues.polymarket.aimd]", "adjust_s", "5", "between two adjustments"),
+    optional("[venues.polymarket.aimd]", "failure_share_max", "0.2", "more failures take one away; fewer than half of it may add one"),
+    optional("[venues.polymarket.aimd]", "latency_low_ms", "800", "one may be added while the 95th percentile is below"),
+    optional("[venues.polymarket.aimd]", "latency_high_ms", "2000", "one is taken away when it is above"),
     key("[persistence]", "memory_mb", "64", "what may be in memory on its way into the spool and to the sinks; a stalled sink then reads from disk"),
     key("[persistence.spool]", "enabled", "true", "make every record durable before it counts as accepted; false keeps them in memory only"),
     optional("[persistence.spool]", "dir", r#""data/spool""#, "its folder, one process at a time; default: spool in data_dir"),
@@ -426,7 +471,9 @@ fn starter() -> String {
     for key in KEYS {
         if key.table != table {
             table = key.table;
-            text.push_str(&format!("\n{table}\n"));
+            // A venue that is named is recorded; whether to is the user's to say.
+            let off = if table.starts_with("[venues") { "# " } else { "" };
+            text.push_str(&format!("\n{off}{table}\n"));
         }
         let off = if key.optional { "# " } else { "" };
         text.push_str(&format!("# {}\n{off}{} = {}\n", key.means, key.name, key.default));
@@ -456,7 +503,6 @@ fn reference() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
 
     fn checked(text: &str) -> Result<Config, String> {
         parse(text).map_err(|e| e.to_string())?.check().map_err(|e| e.to_string())
@@ -492,6 +538,23 @@ mod tests {
         refused("[[sinks]]\ncompress_level = 40", "sinks[0].compress_level is 40");
         refused("sinks = []", "sinks is empty");
         refused("data_dir = ", "line 1");
+        refused(
+            "[venues.bourse]",
+            "venues.bourse is not a venue we know; there is polymarket, limitless, kalshi",
+        );
+        refused(
+            "[venues.kalshi]\npoll_interval_ms = 1",
+            "venues.kalshi.poll_interval_ms is 1, expected 50 to",
+        );
+        refused("[venues.polymarket]\nbooks_per_request = 501", "venues.polymarket.books_per_request is 501");
+        refused("[venues.polymarket]\nlimit_share = 2.0", "venues.polymarket.limit_share is 2");
+        refused(
+            "[venues.kalshi]\nendpoints = { moon = 'http://x' }",
+            "venues.kalshi.endpoints.moon does not exist",
+        );
+        refused("[venues.kalshi]\nendpoints = { rest = 'x' }", "venues.kalshi.endpoints.rest");
+        refused("[api]\nlisten = '0.0.0.0:80'", "api.listen is 0.0.0.0:80, which other machines can reach");
+        refused("[api]\nlisten = 'here'", "api.listen is \"here\"");
     }
 
     #[test]
@@ -515,7 +578,9 @@ mod tests {
             explained.insert(path, (key.optional, value["x"].clone()));
         }
         let mut real = BTreeMap::new();
-        flatten("", serde_json::to_value(ConfigToml::default()).unwrap(), &mut real);
+        let venues = BTreeMap::from([("polymarket".to_owned(), VenueToml::default())]);
+        let whole = ConfigToml { venues, ..ConfigToml::default() };
+        flatten("", serde_json::to_value(whole).unwrap(), &mut real);
         assert_eq!(explained.keys().collect::<Vec<_>>(), real.keys().collect::<Vec<_>>());
         for (path, value) in real {
             let (optional, explained) = &explained[&path];
@@ -525,7 +590,7 @@ mod tests {
 
     fn flatten(at: &str, value: serde_json::Value, out: &mut BTreeMap<String, serde_json::Value>) {
         match value {
-            serde_json::Value::Object(fields) => {
+            serde_json::Value::Object(fields) if !fields.is_empty() => {
                 for (name, value) in fields {
                     let path = if at.is_empty() { name } else { format!("{at}.{name}") };
                     flatten(&path, value, out);
