@@ -4,6 +4,7 @@
 //! several processes, implements the same trait: it answers with a future, and it charges what is granted for the
 //! window's length *and* the time a permit stays valid, so that it need not be told when the request leaves.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard};
@@ -49,6 +50,8 @@ pub struct Bill {
     pub lane: Lane,
     /// How much.
     pub cost: u32,
+    /// How many more of this client, family and lane stand in line behind it.
+    pub behind: u32,
 }
 
 /// An answer, or the future of one where somebody else has to be asked.
@@ -100,7 +103,8 @@ pub struct MemoryBudget {
 #[derive(Debug)]
 struct State {
     windows: Vec<Window>,
-    /// Who was told to wait. They come back in this order, so nobody is overtaken by whoever asks more often.
+    /// Who was told to wait. Within a lane, whoever had the fewest turns is first, so nobody is overtaken by whoever asks
+    /// more often; a newcomer begins where the first of the line is.
     waiting: Lanes<Ticket>,
 }
 
@@ -109,6 +113,9 @@ struct Ticket {
     client: u64,
     family: FamilyId,
     cost: u32,
+    behind: u32,
+    /// How many it had while it stood in line.
+    turns: u64,
     /// A bit for each window that had no room for it.
     short: u64,
     /// Whoever does not come back by then has lost the turn.
@@ -198,7 +205,13 @@ impl State {
             let ahead = self.reserved(window, bill.lane, place);
             if !self.windows[window].fits(bill.cost, ahead, now) {
                 short |= 1 << window;
-                fits_at = fits_at.max(self.windows[window].fits_at(bill.cost, ahead, now));
+                let fits_alone = self.windows[window].fits(bill.cost, 0, now);
+                // Those ahead take their turns, or lose them.
+                let then = match fits_alone {
+                    true => Monotonic(now.0 + GRACE),
+                    false => self.windows[window].fits_at(bill.cost, ahead, now),
+                };
+                fits_at = fits_at.max(then);
             }
         }
         if short != 0 {
@@ -208,8 +221,14 @@ impl State {
         for &window in path {
             self.windows[window].grant(bill.cost);
         }
-        if let Some(place) = place {
-            self.waiting.leave(place);
+        if let Some(mut ticket) = place.and_then(|place| self.waiting.leave(place))
+            && bill.behind > 0
+        {
+            // It has had a turn and has more waiting: it stays in line, behind those who had fewer.
+            ticket.lapses = Monotonic(now.0 + GRACE);
+            ticket.behind = bill.behind - 1;
+            ticket.turns += 1;
+            self.waiting.join(bill.lane, by_turns(ticket.turns), ticket);
         }
         if !self.waiting.is_empty() {
             let mask = path.iter().fold(0, |mask, window| mask | 1_u64 << window);
@@ -237,27 +256,51 @@ impl State {
         self.waiting.iter().find(|(place, ticket)| is_mine(*place, ticket)).map(|(place, _)| place)
     }
 
-    /// What those ahead in line have yet to take from this window. Only who was short of *this* window keeps room in
-    /// it: a family that waits for a window of its own takes nothing from the others meanwhile.
+    /// What those ahead in line have yet to take from this window: everything that waits in a better lane, and of the
+    /// same lane what others need to have had as many turns. Only who was short of *this* window keeps room in it: a
+    /// family that waits for a window of its own takes nothing from the others meanwhile.
     fn reserved(&self, window: usize, lane: Lane, place: Option<Place>) -> u64 {
         if self.waiting.is_empty() {
             return 0;
         }
-        let ahead = self.waiting.ahead_of(lane, place);
-        ahead.filter(|ticket| ticket.short & (1 << window) != 0).map(|ticket| u64::from(ticket.cost)).sum()
+        let my_turns = self.turns_of(lane, place);
+        let ahead =
+            self.waiting.ahead_of(lane, place).filter(|(_, ticket)| ticket.short & (1 << window) != 0);
+        let cost_of = |(other, ticket): (Lane, &Ticket)| {
+            let all = 1 + u64::from(ticket.behind);
+            let turns = match other.cmp(&lane) {
+                Ordering::Less => all,
+                Ordering::Equal => all.min(1 + my_turns.saturating_sub(ticket.turns)),
+                Ordering::Greater => 1, // its patience is over: one turn
+            };
+            turns * u64::from(ticket.cost)
+        };
+        ahead.map(cost_of).sum()
+    }
+
+    fn turns_of(&self, lane: Lane, place: Option<Place>) -> u64 {
+        let mine = self.waiting.iter().filter(|(other, _)| other.lane == lane);
+        let mut mine = mine.filter(|(other, _)| place.is_none_or(|place| *other == place));
+        mine.next().map_or(0, |(_, ticket)| ticket.turns)
     }
 
     fn tell_to_wait(&mut self, bill: &Bill, place: Option<Place>, short: u64, fits_at: Monotonic) {
         let lapses = Monotonic(fits_at.0 + GRACE);
-        let ticket = Ticket { client: bill.client, family: bill.family, cost: bill.cost, short, lapses };
+        let Bill { client, family, cost, behind, .. } = *bill;
+        let turns = self.turns_of(bill.lane, place);
+        let ticket = Ticket { client, family, cost, behind, turns, short, lapses };
         match place.and_then(|place| self.waiting.get_mut(place)) {
             Some(old) => *old = ticket,
-            // By the order in which they were told to wait: the due times of different clients mean nothing here.
             None => {
-                self.waiting.join(bill.lane, Monotonic::default(), ticket);
+                self.waiting.join(bill.lane, by_turns(turns), ticket);
             }
         }
     }
+}
+
+/// Here a line is ordered by turns; due times of different clients mean nothing.
+fn by_turns(turns: u64) -> Monotonic {
+    Monotonic(Duration::from_nanos(turns))
 }
 
 impl fmt::Debug for Reply<'_> {

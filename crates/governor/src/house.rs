@@ -121,7 +121,7 @@ impl House {
         if self.lacks(&mut state, ask, now).is_some() {
             return None;
         }
-        match self.budget.charge(&self.bill(ask), now) {
+        match self.budget.charge(&self.bill(ask, 0), now) {
             Reply::Ready(Answer::Now(charge)) => Some(self.grant(&mut state, ask, charge, now)),
             _ => None,
         }
@@ -161,9 +161,10 @@ impl House {
             }
             None => {}
         }
+        let behind = state.desks[ask.family.at()].line.waiting()[ask.lane as usize].saturating_sub(1);
         let charge = match paid {
             Some(charge) => charge,
-            None => match self.budget.charge(&self.bill(ask), now) {
+            None => match self.budget.charge(&self.bill(ask, behind), now) {
                 Reply::Ready(Answer::Now(charge)) => charge,
                 Reply::Ready(Answer::NotBefore(at)) => {
                     state.leave_slots(ask.family, self.settings.max_inflight);
@@ -348,7 +349,8 @@ impl House {
         }
         if !state.slots.is_empty() {
             state.slots.served(ask.lane, |_| true);
-            state.leave_slots(ask.family, self.settings.max_inflight);
+            state.pass_slot_on(ask.family);
+            state.ring_slot(self.settings.max_inflight);
         }
         let seat = Seat {
             house: self.clone(),
@@ -420,12 +422,13 @@ impl House {
             desk.retries.give_back();
         }
         if desk.line.waiting()[ask.lane as usize] == 0 {
-            self.budget.withdraw(&self.bill(ask));
+            self.budget.withdraw(&self.bill(ask, 0));
         }
     }
 
-    fn bill(&self, ask: &Ask) -> Bill {
-        Bill { client: self.client, family: ask.family, lane: ask.lane, cost: ask.cost }
+    fn bill(&self, ask: &Ask, behind: usize) -> Bill {
+        let behind = u32::try_from(behind).unwrap_or(u32::MAX);
+        Bill { client: self.client, family: ask.family, lane: ask.lane, cost: ask.cost, behind }
     }
 
     fn cooldown(&self) -> Cooldown {
@@ -461,6 +464,18 @@ impl State {
         }
         if desk.wants_slot.is_none() {
             desk.wants_slot = Some(self.slots.join(head.lane, head.due(), family));
+        }
+    }
+
+    /// Whoever comes next in this family most likely wants a slot as well; until it says otherwise it is counted in, or
+    /// families would take turns whatever their lanes.
+    fn pass_slot_on(&mut self, family: FamilyId) {
+        let desk = &mut self.desks[family.at()];
+        let Some(place) = desk.wants_slot.take() else { return };
+        let next = desk.line.first().map(|(next, _)| next);
+        self.slots.leave(place);
+        if let Some(next) = next {
+            self.join_slots(family, next);
         }
     }
 

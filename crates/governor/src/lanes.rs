@@ -111,11 +111,12 @@ impl<T> Lanes<T> {
     }
 
     /// Everybody whose turn comes before that of `place`, or of a newcomer in `lane`.
-    pub(crate) fn ahead_of(&self, lane: Lane, place: Option<Place>) -> impl Iterator<Item = &T> {
+    pub(crate) fn ahead_of(&self, lane: Lane, place: Option<Place>) -> impl Iterator<Item = (Lane, &T)> {
         let better = self.ranked().into_iter().take_while(move |other| *other != lane);
         let before = move |key: &(Monotonic, u64)| place.is_none_or(|place| *key < place.key);
-        let same = self.lines[lane.at()].iter().take_while(move |(key, _)| before(key)).map(|(_, who)| who);
-        better.flat_map(|lane| self.lines[lane.at()].values()).chain(same)
+        let same = self.lines[lane.at()].iter().take_while(move |(key, _)| before(key));
+        let same = same.map(move |(_, who)| (lane, who));
+        better.flat_map(|lane| self.lines[lane.at()].values().map(move |who| (lane, who))).chain(same)
     }
 
     pub(crate) fn get_mut(&mut self, place: Place) -> Option<&mut T> {
@@ -201,7 +202,7 @@ mod tests {
     fn those_ahead_are_the_better_lanes_and_the_earlier_of_the_same() {
         let mut lanes = Lanes::new();
         let check = |lanes: &Lanes<u8>, lane, place, expected: &[u8]| {
-            assert_eq!(lanes.ahead_of(lane, place).copied().collect::<Vec<_>>(), expected);
+            assert_eq!(lanes.ahead_of(lane, place).map(|(_, who)| *who).collect::<Vec<_>>(), expected);
         };
         let first = lanes.join(Lane::Live, at(1), 1);
         let second = lanes.join(Lane::Live, at(2), 2);

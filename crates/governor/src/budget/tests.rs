@@ -97,6 +97,7 @@ fn random_schedule(seed: u64) {
                     client: rng.random_range(0..3),
                     family: families[rng.random_range(0..families.len())],
                     lane: Lane::ALL[rng.random_range(0..4)],
+                    behind: rng.random_range(0..4),
                     cost: if rng.random_range(0..10) == 0 {
                         rng.random_range(1..25)
                     } else {
@@ -140,11 +141,11 @@ fn everybody_gets_through(budget: &MemoryBudget, families: &[FamilyId], ns: u64,
     let mut now = Monotonic(Duration::from_nanos(ns));
     for (client, lane) in (0..3).flat_map(|client| Lane::ALL.map(|lane| (client, lane))) {
         for family in families {
-            budget.withdraw(&Bill { client, family: *family, lane, cost: 1 });
+            budget.withdraw(&Bill { client, family: *family, lane, cost: 1, behind: 0 });
         }
     }
     for family in families {
-        let bill = Bill { client: 9, family: *family, lane: Lane::Backfill, cost: 1 };
+        let bill = Bill { client: 9, family: *family, lane: Lane::Backfill, cost: 1, behind: 0 };
         let mut asked = 0;
         loop {
             asked += 1;
@@ -181,7 +182,13 @@ fn polymarket() -> Limits {
 fn a_refusal_by_one_window_charges_none() {
     let limits = polymarket();
     let budget = MemoryBudget::new(limits.clone());
-    let bill = |name, cost| Bill { client: 1, family: limits.family(name).unwrap(), lane: Lane::Live, cost };
+    let bill = |name, cost| Bill {
+        client: 1,
+        family: limits.family(name).unwrap(),
+        lane: Lane::Live,
+        cost,
+        behind: 0,
+    };
     let now = |name, cost| matches!(answer(&budget, &bill(name, cost), at(0)), Answer::Now(_));
     assert!(now("books", 5));
     assert!(!now("books", 1));
@@ -200,7 +207,7 @@ fn whoever_was_told_to_wait_is_not_overtaken() {
     let budget = MemoryBudget::new(limits.clone());
     let family = limits.family("all").unwrap();
     let ask = |client, ms| {
-        let granted = answer(&budget, &Bill { client, family, lane: Lane::Live, cost: 1 }, at(ms));
+        let granted = answer(&budget, &Bill { client, family, lane: Lane::Live, cost: 1, behind: 0 }, at(ms));
         match granted {
             Answer::Now(charge) => {
                 budget.left(charge, at(ms));
@@ -214,6 +221,7 @@ fn whoever_was_told_to_wait_is_not_overtaken() {
     assert!(!ask(1, 20));
     assert!(!ask(1, 1_001), "client 2 was told first");
     assert!(ask(2, 1_002));
+    assert!(!ask(1, 1_101));
     assert!(!ask(2, 2_003), "now it is the other's turn");
     assert!(ask(1, 2_004));
     assert!(!ask(1, 2_005));
@@ -227,7 +235,8 @@ fn a_family_that_waits_for_its_own_window_keeps_nothing_of_the_shared_one() {
     let limits = Limits::new(families, 1.0).unwrap();
     let budget = MemoryBudget::new(limits.clone());
     let now = |name| {
-        let bill = Bill { client: 1, family: limits.family(name).unwrap(), lane: Lane::Live, cost: 1 };
+        let bill =
+            Bill { client: 1, family: limits.family(name).unwrap(), lane: Lane::Live, cost: 1, behind: 0 };
         matches!(answer(&budget, &bill, at(0)), Answer::Now(_))
     };
     assert!(now("books"));
@@ -240,7 +249,8 @@ fn a_family_that_waits_for_its_own_window_keeps_nothing_of_the_shared_one() {
 fn one_who_gives_up_makes_way() {
     let limits = Limits::new([Family::top("all").limit(1, Duration::from_secs(1))], 1.0).unwrap();
     let budget = MemoryBudget::new(limits.clone());
-    let bill = |client| Bill { client, family: limits.family("all").unwrap(), lane: Lane::Live, cost: 1 };
+    let bill =
+        |client| Bill { client, family: limits.family("all").unwrap(), lane: Lane::Live, cost: 1, behind: 0 };
     let Answer::Now(charge) = answer(&budget, &bill(1), at(0)) else { panic!("it is empty") };
     budget.left(charge, at(0));
     assert!(matches!(answer(&budget, &bill(2), at(0)), Answer::NotBefore(_)));
