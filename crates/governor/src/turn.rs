@@ -65,12 +65,16 @@ impl<'h> Turn<'h> {
     /// A store said when to ask again, and until then no bell changes that: to ask it costs a round trip, and who waits
     /// for it must not keep a slot from others. `None` if that is too late.
     async fn told(&self, at: Monotonic, deadline: Option<Monotonic>) -> Option<()> {
-        self.house.not_yet(&self.ask);
         if deadline.is_some_and(|deadline| at > deadline) {
             return None;
         }
-        tokio::time::sleep(at.since(self.house.clock.monotonic()).max(WAIT_MIN)).await;
-        Some(())
+        let until = tokio::time::Instant::now() + at.since(self.house.clock.monotonic()).max(WAIT_MIN);
+        loop {
+            self.house.not_yet(&self.ask);
+            if tokio::time::timeout_at(until, self.bell.notified()).await.is_err() {
+                return Some(());
+            }
+        }
     }
 
     /// While a store was asked, a cooldown may have begun or the slot may be gone.
