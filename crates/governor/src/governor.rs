@@ -82,6 +82,8 @@ pub struct Settings {
     pub cooldown_forgotten_after: Duration,
     /// What a refusal holds back.
     pub cooldown_scope: Scope,
+    /// How long a ban lasts that names no time; bans within a day of one another double it up to an hour.
+    pub ban: Duration,
     /// A loop of which more than this share failed begins a cooldown.
     pub failed_share_max: f64,
     /// Retries are at most this share of a family's requests …
@@ -108,6 +110,7 @@ impl Default for Settings {
             cooldown_max: Duration::from_secs(300),
             cooldown_forgotten_after: Duration::from_secs(30),
             cooldown_scope: Scope::Venue,
+            ban: Duration::from_secs(120),
             failed_share_max: 0.5,
             retry_share: 0.1,
             retry_window: Duration::from_secs(10),

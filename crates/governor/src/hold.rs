@@ -12,7 +12,6 @@ use crate::retry_after::RetryAfter;
 
 /// A ban ends this long after the venue says it does.
 const BAN_MARGIN: Duration = Duration::from_secs(5);
-const BAN_FIRST: Duration = Duration::from_secs(120);
 const BAN_MAX: Duration = Duration::from_secs(3_600);
 /// A ban within this time of the last one's end is a repeated one.
 const BAN_FORGOTTEN_AFTER: Duration = Duration::from_secs(86_400);
@@ -126,12 +125,13 @@ impl Hold {
         self.hold(HoldCause::Failures, length + on_top(length, jitter), now)
     }
 
-    /// The venue shut the door on a request that left at `sent_at`.
+    /// The venue shut the door on a request that left at `sent_at`. `first` is for a venue that does not say how long.
     pub(crate) fn banned(
         &mut self,
         sent_at: Monotonic,
         now: Monotonic,
         retry_after: Option<RetryAfter>,
+        first: Duration,
     ) -> Option<Held> {
         let is_same_ban = self.ban.began.is_some_and(|began| sent_at <= began);
         if !is_same_ban {
@@ -142,7 +142,7 @@ impl Hold {
         let length = match retry_after {
             Some(said) => said.ban() + BAN_MARGIN,
             None if is_same_ban => return None,
-            None => doubled(BAN_FIRST, self.ban.strikes - 1, BAN_MAX),
+            None => doubled(first, self.ban.strikes - 1, BAN_MAX.max(first)),
         };
         let until = Monotonic(now.0 + length);
         if until <= self.ban.until {
@@ -194,6 +194,8 @@ mod tests {
         forgotten_after: Duration::from_secs(30),
     };
 
+    const BAN: Duration = Duration::from_secs(120);
+
     fn at(seconds: u64) -> Monotonic {
         Monotonic(Duration::from_secs(seconds))
     }
@@ -232,18 +234,18 @@ mod tests {
     #[test]
     fn bans_double_when_repeated_and_a_late_answer_is_no_second_ban() {
         let mut hold = Hold::default();
-        assert_eq!(seconds(hold.banned(at(0), at(1), None)), Some(120));
-        assert_eq!(hold.banned(at(0), at(2), None), None);
+        assert_eq!(seconds(hold.banned(at(0), at(1), None, BAN)), Some(120));
+        assert_eq!(hold.banned(at(0), at(2), None, BAN), None);
         assert_eq!(hold.remaining(at(2)), Some((Duration::from_secs(119), HoldCause::Ban)));
         let mut now = 121;
         for expected in [240, 480, 960, 1_920, 3_600, 3_600] {
             now += 10;
-            assert_eq!(seconds(hold.banned(at(now), at(now + 1), None)), Some(expected));
+            assert_eq!(seconds(hold.banned(at(now), at(now + 1), None, BAN)), Some(expected));
             now += expected;
         }
         now += 90_000;
         assert_eq!(
-            seconds(hold.banned(at(now), at(now + 1), None)),
+            seconds(hold.banned(at(now), at(now + 1), None, BAN)),
             Some(120),
             "a day later it is forgotten"
         );
@@ -253,7 +255,7 @@ mod tests {
     fn a_ban_lasts_as_long_as_the_venue_says_and_five_seconds() {
         let mut hold = Hold::default();
         let said = Some(RetryAfter { asked: Duration::from_secs(7_200) });
-        assert_eq!(seconds(hold.banned(at(0), at(1), said)), Some(7_205));
+        assert_eq!(seconds(hold.banned(at(0), at(1), said, BAN)), Some(7_205));
         let held = hold.refused(at(0), at(2), Some(Duration::from_secs(1)), RULES, 0.0);
         assert!(held.is_some());
         assert_eq!(hold.remaining(at(3)).unwrap().1, HoldCause::Ban, "the longer one is told");

@@ -374,7 +374,7 @@ impl House {
         now: Monotonic,
     ) -> Option<Held> {
         if end.outcome == Outcome::Banned {
-            return state.hold.banned(end.sent_at, now, heard.retry_after);
+            return state.hold.banned(end.sent_at, now, heard.retry_after, self.settings.ban);
         }
         // A success may carry the header, too; it then says nothing about this request.
         let is_told_to_wait =
