@@ -12,17 +12,18 @@ use rand::{RngExt, SeedableRng};
 use tokio::sync::Notify;
 
 use crate::budget::{Answer, Bill, Budget, Charge, Reply};
+use crate::desks::{Desk, State};
 use crate::events;
 use crate::feedback::{self, Heard};
 use crate::governor::{Ask, MakeLimiter, Parts, Scope, Settings};
 use crate::hold::{Cooldown, Held, Hold, HoldCause};
 use crate::lanes::{Lanes, Place};
-use crate::limiter::{End, Feedback, Limiter, Outcome, Verdict};
+use crate::limiter::{End, Feedback, Outcome, Verdict};
 use crate::notebook::Notebook;
 use crate::permit::{Expired, Permit, Report, Seat};
 use crate::retries::RetryBudget;
 use crate::retry_after::{BAN_CAP, CAP};
-use crate::snapshot::{Counts, FamilySnapshot, Snapshot};
+use crate::snapshot::{FamilySnapshot, Snapshot};
 use crate::spec::{FamilyId, Limits};
 
 /// When a limiter waits for an end and none comes, it is asked again after this.
@@ -41,28 +42,6 @@ pub(crate) struct House {
     notebook: Option<Arc<Notebook>>,
     client: u64,
     state: Mutex<State>,
-}
-
-struct State {
-    hold: Hold,
-    inflight: u32,
-    desks: Vec<Desk>,
-    /// Families whose first in line lacks nothing but a slot.
-    slots: Lanes<FamilyId>,
-    rng: StdRng,
-}
-
-/// A family.
-struct Desk {
-    limiter: Option<Box<dyn Limiter>>,
-    /// Remembered for the limiter, until there is one.
-    ceiling: Option<f64>,
-    hold: Hold,
-    line: Lanes<Arc<Notify>>,
-    /// Its place among those that want a slot.
-    wants_slot: Option<Place>,
-    retries: RetryBudget,
-    counts: Counts,
 }
 
 /// What comes of looking.
@@ -84,14 +63,9 @@ impl House {
     pub(crate) fn open(venue: String, limits: Limits, settings: Settings, parts: Parts) -> Self {
         let Parts { clock, budget, limiter, notebook, seed } = parts;
         let wall = clock.wall();
-        let desk = |family| Desk {
-            limiter: None,
-            ceiling: notebook.as_ref().and_then(|book| book.ceiling(&venue, limits.name(family), wall)),
-            hold: Hold::default(),
-            line: Lanes::new(),
-            wants_slot: None,
-            retries: RetryBudget::new(settings.retry_share, settings.retry_window),
-            counts: Counts::default(),
+        let desk = |family| {
+            let ceiling = notebook.as_ref().and_then(|book| book.ceiling(&venue, limits.name(family), wall));
+            Desk::new(ceiling, RetryBudget::new(settings.retry_share, settings.retry_window))
         };
         let mut state = State {
             hold: Hold::default(),
@@ -237,16 +211,24 @@ impl House {
         state.ring_slot(self.settings.max_inflight);
     }
 
+    /// What the headers of an answer say about the limit.
+    pub(crate) fn read<'h>(
+        &self,
+        family: FamilyId,
+        headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
+    ) -> Heard {
+        feedback::read(headers, &self.limits, family, || self.clock.wall())
+    }
+
     /// A request has ended.
-    pub(crate) fn end<'h>(
+    pub(crate) fn end(
         &self,
         family: FamilyId,
         cost: u32,
         sent_at: Monotonic,
         report: Report,
-        headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
+        heard: &Heard,
     ) -> Outcome {
-        let heard = feedback::read(headers, &self.limits, family, || self.clock.wall());
         let end = End { sent_at, cost, outcome: report.outcome(), feedback: heard.feedback };
         let mut state = self.lock();
         let now = self.clock.monotonic();
@@ -254,11 +236,11 @@ impl House {
         state.free(family, &end, now);
         let strange = end.feedback.used.map_or(0, |used| self.budget.venue_counts(family, &used, now));
         state.desks[family.at()].counts.strange += strange;
-        let held = self.hold_after(&mut state, family, &end, report.status, &heard, now);
+        let held = self.hold_after(&mut state, family, &end, report.status, heard, now);
         state.ring_first(family);
         state.ring_slot(self.settings.max_inflight);
         drop(state);
-        self.tell_end(family, &end, &heard, strange);
+        self.tell_end(family, &end, heard, strange);
         if let Some(held) = held {
             self.tell_hold(&held, Some(family));
         }
@@ -441,77 +423,6 @@ impl House {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no holder of this lock can panic")
-    }
-}
-
-impl State {
-    fn held_until(&self, family: FamilyId, now: Monotonic) -> Option<Monotonic> {
-        self.hold.ends_at(now).max(self.desks[family.at()].hold.ends_at(now))
-    }
-
-    /// A permit has come to its end.
-    fn free(&mut self, family: FamilyId, end: &End, now: Monotonic) {
-        self.inflight -= 1;
-        self.desks[family.at()].limiter.as_mut().expect("it granted this one").ended(end, now);
-    }
-
-    /// Stands in line for a slot as `head` stands in its family's.
-    fn join_slots(&mut self, family: FamilyId, head: Place) {
-        let desk = &mut self.desks[family.at()];
-        if let Some(place) = desk.wants_slot.filter(|place| place.lane != head.lane) {
-            self.slots.leave(place);
-            desk.wants_slot = None;
-        }
-        if desk.wants_slot.is_none() {
-            desk.wants_slot = Some(self.slots.join(head.lane, head.due(), family));
-        }
-    }
-
-    /// Whoever comes next in this family most likely wants a slot as well; until it says otherwise it is counted in, or
-    /// families would take turns whatever their lanes.
-    fn pass_slot_on(&mut self, family: FamilyId) {
-        let desk = &mut self.desks[family.at()];
-        let Some(place) = desk.wants_slot.take() else { return };
-        let next = desk.line.first().map(|(next, _)| next);
-        self.slots.leave(place);
-        if let Some(next) = next {
-            self.join_slots(family, next);
-        }
-    }
-
-    fn leave_slots(&mut self, family: FamilyId, max_inflight: u32) {
-        if let Some(place) = self.desks[family.at()].wants_slot.take() {
-            self.slots.leave(place);
-            self.ring_slot(max_inflight);
-        }
-    }
-
-    fn ring_first(&self, family: FamilyId) {
-        if let Some((_, bell)) = self.desks[family.at()].line.first() {
-            bell.notify_one();
-        }
-    }
-
-    fn ring_slot(&self, max_inflight: u32) {
-        if self.inflight < max_inflight
-            && let Some((_, family)) = self.slots.first()
-        {
-            self.ring_first(*family);
-        }
-    }
-}
-
-impl Counts {
-    fn note(&mut self, outcome: Outcome) {
-        let count = match outcome {
-            Outcome::Answered => &mut self.answered,
-            Outcome::Refused => &mut self.refused,
-            Outcome::Failed => &mut self.failed,
-            Outcome::TimedOut => &mut self.timed_out,
-            Outcome::Banned => &mut self.banned,
-            Outcome::Abandoned => &mut self.abandoned,
-        };
-        *count += 1;
     }
 }
 

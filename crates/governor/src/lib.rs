@@ -39,6 +39,7 @@ pub mod limiter;
 
 mod backoff;
 mod budget;
+mod desks;
 mod events;
 mod feedback;
 mod governor;

@@ -66,8 +66,10 @@ impl Flight {
         report: Report,
         headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
     ) -> Outcome {
+        // The headers are the caller's code; should it panic, the slot must still be free.
+        let heard = self.seat.house.read(self.seat.family, headers);
         let departed_at = self.seat.departed_at.take().expect("a flight has departed");
-        self.seat.house.end(self.seat.family, self.seat.cost, departed_at, report, headers)
+        self.seat.house.end(self.seat.family, self.seat.cost, departed_at, report, &heard)
     }
 }
 

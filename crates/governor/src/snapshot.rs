@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::budget::Fill;
 use crate::hold::HoldCause;
-use crate::limiter::Gauge;
+use crate::limiter::{Gauge, Outcome};
 
 /// One venue at one moment.
 #[derive(Debug, Clone, PartialEq)]
@@ -76,5 +76,17 @@ impl Counts {
             + self.timed_out
             + self.banned
             + self.abandoned
+    }
+
+    pub(crate) fn note(&mut self, outcome: Outcome) {
+        let count = match outcome {
+            Outcome::Answered => &mut self.answered,
+            Outcome::Refused => &mut self.refused,
+            Outcome::Failed => &mut self.failed,
+            Outcome::TimedOut => &mut self.timed_out,
+            Outcome::Banned => &mut self.banned,
+            Outcome::Abandoned => &mut self.abandoned,
+        };
+        *count += 1;
     }
 }
