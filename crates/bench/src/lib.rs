@@ -7,11 +7,15 @@
 //!
 //! A bench is a file here and a line in [`BENCHES`].
 
+mod books;
 mod dedup;
+mod fuzz_scanner;
 mod handoff;
 mod machine;
 mod memory;
 mod permit;
+mod parse_books;
+mod passthrough;
 mod pipeline;
 mod sink_file;
 mod spool;
@@ -42,6 +46,21 @@ static BENCHES: &[Bench] = &[
         run: pipeline::run,
     },
     Bench { name: "permit", about: "a permit from asking to report, beside a lock", run: permit::run },
+    Bench {
+        name: "parse-books",
+        about: "an answer of 500 Polymarket books to fixed-point levels, beside serde_json",
+        run: parse_books::run,
+    },
+    Bench {
+        name: "passthrough",
+        about: "an answer of 500 Polymarket books to envelope lines, beside a Value round trip",
+        run: passthrough::run,
+    },
+    Bench {
+        name: "fuzz-scanner",
+        about: "a million damaged answers through the scanner and through serde_json",
+        run: fuzz_scanner::run,
+    },
     Bench { name: "memory", about: "memory over ten million records", run: memory::run },
 ];
 
@@ -82,7 +101,7 @@ impl BenchArgs {
 pub fn run(args: BenchArgs) -> anyhow::Result<u8> {
     let Some(name) = &args.name else {
         for bench in BENCHES {
-            println!("{:<10} {}", bench.name, bench.about);
+            println!("{:<12} {}", bench.name, bench.about);
         }
         return Ok(0);
     };

@@ -1,5 +1,7 @@
 //! The adapters, fed with payloads of `fixtures/` and with what no venue should send.
 
+#![allow(clippy::unwrap_used)] // helpers of tests may panic as tests do
+
 mod books;
 mod discover;
 mod samples;
