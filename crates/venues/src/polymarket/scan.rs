@@ -1,6 +1,6 @@
 //! The fast way through `POST /books`: a scanner that knows the one spelling Polymarket uses.
 //!
-//! It takes compact JSON with the ten keys in the venue's order, plain texts, and amounts of at most 10 digits before
+//! It takes compact JSON with the ten keys in the venue's order, plain texts, and amounts of at most 8 digits before
 //! and 8 behind the point; it takes a book only if nothing about it is odd: levels strictly in the venue's order, prices
 //! between 0 and 1, sizes above 0, not crossed. Whatever it refuses goes to the general reader (`books`), so it can
 //! only be slower, never wrong. A fuzz test holds the two against each other.
@@ -62,8 +62,8 @@ pub struct FixedBook {
     pub terms: Range<usize>,
 }
 
-const BEFORE_PRICE: &[u8] = b"{\"price\":\"";
-const BEFORE_SIZE: &[u8] = b"\",\"size\":\"";
+const BEFORE_PRICE: &[u8; 10] = b"{\"price\":\"";
+const BEFORE_SIZE: &[u8; 10] = b"\",\"size\":\"";
 const ONE_E8: i64 = 100_000_000;
 
 impl FixedBook {
@@ -159,10 +159,12 @@ fn side<const ASCENDING: bool>(body: &[u8], start: usize, levels: &mut Vec<Fixed
     let (mut above, mut below) = (0, ONE_E8);
     let mut at = start;
     loop {
-        let price_at = expect(body, at, BEFORE_PRICE)?;
-        let (price_e8, price_len) = short_amount(body, price_at)?;
-        let size_at = expect(body, price_at + price_len, BEFORE_SIZE)?;
-        let (size_e8, size_len) = amount(body, size_at)?;
+        // A level is followed by the book's terms, so there are always bytes enough to look at; if not, it is cut off.
+        let window: &[u8; WINDOW] = body.get(at..)?.first_chunk()?;
+        let (price_e8, price_len) = amount(part(window, BEFORE_PRICE)?)?;
+        let size_from = at + BEFORE_PRICE.len() + price_len;
+        let window: &[u8; WINDOW] = body.get(size_from..)?.first_chunk()?;
+        let (size_e8, size_len) = amount(part(window, BEFORE_SIZE)?)?;
         if price_e8 <= above || price_e8 >= below || size_e8 == 0 {
             return None;
         }
@@ -170,12 +172,13 @@ fn side<const ASCENDING: bool>(body: &[u8], start: usize, levels: &mut Vec<Fixed
         levels.push(FixedLevel {
             price_e8,
             size_e8,
-            price_at: u32::try_from(price_at).ok()?,
+            price_at: u32::try_from(at + BEFORE_PRICE.len()).ok()?,
             price_len: price_len as u8,
             size_len: size_len as u8,
         });
-        at = size_at + size_len + 3;
-        match body.get(at - 3..at)? {
+        let close = BEFORE_SIZE.len() + size_len;
+        at = size_from + close + 3;
+        match window.get(close..close + 3)? {
             b"\"}," => {}
             b"\"}]" => return Some(at),
             _ => return None,
@@ -183,93 +186,60 @@ fn side<const ASCENDING: bool>(body: &[u8], start: usize, levels: &mut Vec<Fixed
     }
 }
 
-/// An amount of at most 7 characters before its closing quote, eight bytes at a time; longer ones go the longer way.
+/// What is looked at together: an introduction of 10 bytes, an amount of at most 17, and what closes a level.
+const WINDOW: usize = 32;
+
+/// What comes after the introduction, if that is what stands first.
 #[inline(always)]
-fn short_amount(body: &[u8], at: usize) -> Option<(i64, usize)> {
-    const QUOTES: u64 = u64::from_ne_bytes([b'"'; 8]);
-    const DOTS: u64 = u64::from_ne_bytes([b'.'; 8]);
-    const ZEROS: u64 = u64::from_ne_bytes([b'0'; 8]);
-    let word = u64::from_le_bytes(*body.get(at..)?.first_chunk()?);
-    let len = (zero_bytes(word ^ QUOTES).trailing_zeros() / 8) as usize;
-    if len == 8 {
-        return amount(body, at);
-    }
-    let dots = zero_bytes(word ^ DOTS) & below(8 * len as u32);
-    let has_dot = usize::from(dots != 0);
-    let whole = if dots == 0 { len } else { (dots.trailing_zeros() / 8) as usize };
-    let fraction = len - whole - has_dot;
-    if whole == 0 || (has_dot == 1 && fraction == 0) {
+fn part<'a>(window: &'a [u8; WINDOW], introduction: &[u8; 10]) -> Option<&'a [u8; WINDOW - 10]> {
+    let (first, rest) = window.split_first_chunk::<10>()?;
+    (first == introduction).then_some(rest.first_chunk()?)
+}
+
+/// An amount of at most 8 digits before the point and 8 behind it, and how long it is; eight bytes at a time. What
+/// comes after it is for the caller to look at: more digits are not what a caller expects there.
+#[inline(always)]
+fn amount(bytes: &[u8; WINDOW - 10]) -> Option<(i64, usize)> {
+    let whole = Digits::at(bytes, 0);
+    let has_point = bytes[whole.count] == b'.';
+    let fraction_at = whole.count + usize::from(has_point);
+    let fraction = Digits::at(bytes, fraction_at);
+    if whole.count == 0 || (has_point && fraction.count == 0) {
         return None;
     }
-    // Close the hole that the point leaves, then push the digits to the high end and fill up with zeros before them.
-    let digits = (word & below(8 * whole as u32)) | ((word >> (8 * has_dot)) & !below(8 * whole as u32));
-    let pad = 8 * (8 - (len - has_dot)) as u32;
-    let aligned = (digits << pad) | (ZEROS & below(pad));
-    let value = eight_digits(aligned)?;
-    Some((value * POWERS[8 - fraction], len))
-}
-
-/// An amount of at most 15 characters before its closing quote, sixteen bytes at a time.
-#[inline(always)]
-fn amount(body: &[u8], at: usize) -> Option<(i64, usize)> {
-    const QUOTES: u128 = u128::from_ne_bytes([b'"'; 16]);
-    const DOTS: u128 = u128::from_ne_bytes([b'.'; 16]);
-    const ZEROS: u128 = u128::from_ne_bytes([b'0'; 16]);
-    let word = u128::from_le_bytes(*body.get(at..)?.first_chunk()?);
-    let len = (zero_bytes_16(word ^ QUOTES).trailing_zeros() / 8) as usize;
-    if len == 16 {
+    // Without a point the second look begins at whatever ended the first one: at no digit, or at a ninth.
+    if !has_point && fraction.count > 0 {
         return None;
     }
-    let dots = zero_bytes_16(word ^ DOTS) & below_16(8 * len as u32);
-    let has_dot = usize::from(dots != 0);
-    let whole = if dots == 0 { len } else { (dots.trailing_zeros() / 8) as usize };
-    let fraction = len - whole - has_dot;
-    if whole == 0 || whole > 10 || fraction > 8 || (has_dot == 1 && fraction == 0) {
-        return None;
+    let pad = 64 - 8 * whole.count as u32;
+    let value = eight_digits(whole.values << pad) * ONE_E8 + eight_digits(fraction.values & fraction.mask);
+    Some((value, fraction_at + fraction.count))
+}
+
+/// Up to eight digits in a row: their values, first one lowest, and how many of them there are.
+struct Digits {
+    values: u64,
+    /// All bits of the bytes that are digits.
+    mask: u64,
+    count: usize,
+}
+
+impl Digits {
+    #[inline(always)]
+    fn at(bytes: &[u8; WINDOW - 10], from: usize) -> Self {
+        let chunk: &[u8; 8] = bytes[from..].first_chunk().expect("at most nine bytes in, of 22");
+        let values = u64::from_le_bytes(*chunk) ^ 0x3030_3030_3030_3030;
+        // The high bit of every byte that is no digit; a carry can only spoil bytes above the first of them.
+        let others = (values.wrapping_add(0x7676_7676_7676_7676) | values) & 0x8080_8080_8080_8080;
+        let first = others >> 7;
+        Self { values, mask: first.wrapping_sub(1) & !first, count: (others.trailing_zeros() / 8) as usize }
     }
-    let digits =
-        (word & below_16(8 * whole as u32)) | ((word >> (8 * has_dot)) & !below_16(8 * whole as u32));
-    let pad = 8 * (16 - (len - has_dot)) as u32;
-    let aligned = (digits << pad) | (ZEROS & below_16(pad));
-    let value = eight_digits(aligned as u64)? * ONE_E8 + eight_digits((aligned >> 64) as u64)?;
-    // At most 10 digits before the point and 8 behind it: below 10^18.
-    Some((value * POWERS[8 - fraction], len))
 }
 
-const POWERS: [i64; 9] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
-
-/// Marks the high bit of the lowest byte that is zero; bytes above it may be marked wrongly.
+/// The number that eight digits make, each a byte from 0 to 9, the first in the lowest.
 #[inline(always)]
-fn zero_bytes(word: u64) -> u64 {
-    word.wrapping_sub(0x0101_0101_0101_0101) & !word & 0x8080_8080_8080_8080
-}
-
-#[inline(always)]
-fn zero_bytes_16(word: u128) -> u128 {
-    word.wrapping_sub(0x0101_0101_0101_0101_0101_0101_0101_0101)
-        & !word
-        & 0x8080_8080_8080_8080_8080_8080_8080_8080
-}
-
-/// As many low bits as said, fewer than 64.
-#[inline(always)]
-fn below(bits: u32) -> u64 {
-    (1 << bits) - 1
-}
-
-#[inline(always)]
-fn below_16(bits: u32) -> u128 {
-    (1 << bits) - 1
-}
-
-/// Eight ASCII digits, the first in the lowest byte.
-#[inline(always)]
-fn eight_digits(ascii: u64) -> Option<i64> {
-    let digits = ascii ^ 0x3030_3030_3030_3030;
-    if (digits.wrapping_add(0x7676_7676_7676_7676) | digits) & 0x8080_8080_8080_8080 != 0 {
-        return None;
-    }
+fn eight_digits(digits: u64) -> i64 {
     let pairs = (digits * 10 + (digits >> 8)) & 0x00ff_00ff_00ff_00ff;
     let fours = (pairs * 100 + (pairs >> 16)) & 0x0000_ffff_0000_ffff;
-    Some(((fours * 10_000 + (fours >> 32)) & 0xffff_ffff) as i64)
+    ((fours * 10_000 + (fours >> 32)) & 0xffff_ffff) as i64
 }
