@@ -196,24 +196,42 @@ fn part<'a>(window: &'a [u8; WINDOW], introduction: &[u8; 10]) -> Option<&'a [u8
     (first == introduction).then_some(rest.first_chunk()?)
 }
 
-/// An amount of at most 8 digits before the point and 8 behind it, and how long it is; eight bytes at a time. What
-/// comes after it is for the caller to look at: more digits are not what a caller expects there.
+/// An amount of at most 8 digits before the point and 8 behind it, and how long it is up to its closing quote; eight
+/// bytes at a time. The length is found first and by itself: the next amount begins after it, so the processor can go
+/// on there while this one is still being made into a number.
 #[inline(always)]
 fn amount(bytes: &[u8; WINDOW - 10]) -> Option<(i64, usize)> {
+    let len = quote_in(bytes)?;
     let whole = Digits::at(bytes, 0);
     let has_point = bytes[whole.count] == b'.';
     let fraction_at = whole.count + usize::from(has_point);
     let fraction = Digits::at(bytes, fraction_at);
-    if whole.count == 0 || (has_point && fraction.count == 0) {
-        return None;
-    }
-    // Without a point the second look begins at whatever ended the first one: at no digit, or at a ninth.
-    if !has_point && fraction.count > 0 {
+    // With no point the second look begins where the first one ended: at the quote, or else it is no amount.
+    let sound =
+        (whole.count != 0) & (has_point == (fraction.count != 0)) & (fraction_at + fraction.count == len);
+    if !sound {
         return None;
     }
     let pad = 64 - 8 * whole.count as u32;
     let value = eight_digits(whole.values << pad) * ONE_E8 + eight_digits(fraction.values & fraction.mask);
-    Some((value, fraction_at + fraction.count))
+    Some((value, len))
+}
+
+/// Where the first quote is, within sixteen bytes.
+#[inline(always)]
+fn quote_in(bytes: &[u8; WINDOW - 10]) -> Option<usize> {
+    let word = |from: usize| {
+        let chunk: &[u8; 8] = bytes[from..].first_chunk().expect("sixteen bytes of 22");
+        let zero_at_quotes = u64::from_le_bytes(*chunk) ^ u64::from_ne_bytes([b'"'; 8]);
+        // The high bit of every byte that is a quote; a borrow can only spoil bytes above the first of them.
+        zero_at_quotes.wrapping_sub(0x0101_0101_0101_0101) & !zero_at_quotes & 0x8080_8080_8080_8080
+    };
+    let (low, high) = (word(0), word(8));
+    match (low, high) {
+        (0, 0) => None,
+        (0, high) => Some(8 + (high.trailing_zeros() / 8) as usize),
+        (low, _) => Some((low.trailing_zeros() / 8) as usize),
+    }
 }
 
 /// Up to eight digits in a row: their values, first one lowest, and how many of them there are.
