@@ -30,6 +30,7 @@ bench-all:
     cargo build --release
     missed=0
     for name in spool sink-file dedup handoff pipeline permit memory; do
+    for name in spool sink-file dedup handoff pipeline parse-books passthrough fuzz-scanner memory; do
         echo "== $name" >&2
         cargo run --release --quiet -- bench "$name" || missed=1
     done
