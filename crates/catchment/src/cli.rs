@@ -42,6 +42,13 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Config(ConfigCommand),
 
+    /// Simulated venues on this machine, with whatever should go wrong
+    ///
+    /// One HTTP server with a path for each API: /polymarket/clob, /polymarket/gamma, /limitless, /kalshi. Prints each
+    /// one's address on standard output. GET /_sim/stats has the figures, POST /_sim/faults changes the faults while it
+    /// runs. Ends with 0 on Ctrl-C.
+    Sim(SimCommand),
+
     /// Measure this machine and how close Catchment comes to it
     ///
     /// Both sides run interleaved in one process; printed are both figures, the median ratio, its range and the goal.
@@ -92,6 +99,16 @@ pub(crate) struct IngestArgs {
     /// Print the closing figures as JSON on standard error
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SimCommand {
+    /// What to simulate, as TOML; flags win over it
+    #[arg(short = 'c', long = "config", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) args: catchment_sim::SimArgs,
 }
 
 #[derive(Debug, Args)]

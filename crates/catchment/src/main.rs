@@ -7,6 +7,7 @@ mod config;
 mod floorplan;
 mod ingest;
 mod lines;
+mod sim;
 mod summary;
 mod verify;
 
@@ -44,6 +45,7 @@ fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Check { config, json } => check::run(&config.read()?, json),
         Command::Ingest(args) => ingest::run(args),
         Command::Verify(args) => verify::run(&args),
+        Command::Sim(command) => sim::run(&command),
         #[cfg(feature = "bench")]
         Command::Bench(args) => catchment_bench::run(args),
     }

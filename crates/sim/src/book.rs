@@ -15,15 +15,15 @@ pub(crate) struct Grid {
     pub(crate) unit: u32,
     pub(crate) steps: u16,
     /// `{"price":"0.47","size":"` for each tick: most of a level's bytes, made once.
-    pub(crate) polymarket: Vec<Box<[u8]>>,
+    pub(crate) heads: Vec<Snippet<32>>,
 }
 
 impl Grid {
     pub(crate) fn new(unit: u32) -> Self {
         let steps = (10_000 / unit) as u16;
         let open = |ticks: u16| format!("{{\"price\":\"{}\",\"size\":\"", plain(u32::from(ticks) * unit));
-        let polymarket = (0..=steps).map(|ticks| open(ticks).into_bytes().into()).collect();
-        Self { unit, steps, polymarket }
+        let heads = (0..=steps).map(|ticks| Snippet::new(&[open(ticks).as_bytes()])).collect();
+        Self { unit, steps, heads }
     }
 
     /// A price in ten-thousandths of a dollar.
@@ -43,11 +43,38 @@ pub(crate) fn four(units: u32) -> String {
     format!("{}.{:04}", units / 10_000, units % 10_000)
 }
 
+/// A short text in a fixed place. Copying all of its `N` bytes is quicker than copying just as many as it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Snippet<const N: usize> {
+    bytes: [u8; N],
+    len: u8,
+}
+
+impl<const N: usize> Snippet<N> {
+    fn new(parts: &[&[u8]]) -> Self {
+        let mut snippet = Self { bytes: [0; N], len: 0 };
+        for part in parts {
+            let at = usize::from(snippet.len);
+            snippet.bytes[at..at + part.len()].copy_from_slice(part);
+            snippet.len += part.len() as u8;
+        }
+        snippet
+    }
+
+    /// Writes it at `at`, and up to `N` bytes of nothing behind it; gives the place behind its end.
+    pub(crate) fn put(&self, out: &mut [u8], at: usize) -> usize {
+        out[at..at + N].copy_from_slice(&self.bytes);
+        at + usize::from(self.len)
+    }
+}
+
 /// What is wanted at one price.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Level {
     pub(crate) price: u16,
     pub(crate) size: u32,
+    /// The size and what closes the level (`120.5"},`), for the venue that is asked for the most books.
+    pub(crate) tail: Snippet<16>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -181,7 +208,7 @@ impl Book {
         let near = side.len().min(5) as u64;
         let from_best = if dice.below(4) > 0 { dice.below(near) } else { dice.below(side.len() as u64) };
         let at = side.len() - 1 - from_best as usize;
-        side[at].size = size(dice);
+        side[at] = level(side[at].price, size(dice));
     }
 
     /// A side with orders in it.
@@ -218,7 +245,15 @@ fn ladder(steps: u16, levels: usize, dice: &mut Dice) -> impl Iterator<Item = u1
 }
 
 fn level(price: u16, size: u32) -> Level {
-    Level { price, size }
+    // Up to two decimals, without trailing zeros.
+    let (tenths, hundredths) = (b'0' + (size / 10 % 10) as u8, b'0' + (size % 10) as u8);
+    let decimals: &[u8] = match (tenths, hundredths) {
+        (b'0', b'0') => &[],
+        (_, b'0') => &[b'.', tenths],
+        _ => &[b'.', tenths, hundredths],
+    };
+    let mut whole = itoa::Buffer::new();
+    Level { price, size, tail: Snippet::new(&[whole.format(size / 100).as_bytes(), decimals, b"\"},"]) }
 }
 
 /// Mostly odd sizes between one share and a hundred thousand, some round.

@@ -176,14 +176,14 @@ impl SimConfig {
 fn check_venue<Rules>(venue: &str, config: &VenueConfig<Rules>) -> Result<(), SimError> {
     config.universe.check(venue)?;
     check_faults(venue, &config.faults)?;
-    let rules = config.limits.iter().flatten();
-    rules.map(|rule| check_limit(&format!("{venue}.limits"), rule)).collect()
+    let mut rules = config.limits.iter().flatten();
+    rules.try_for_each(|rule| check_limit(&format!("{venue}.limits"), rule))
 }
 
 pub(crate) fn check_faults(venue: &str, faults: &Faults) -> Result<(), SimError> {
     faults.check().map_err(|(key, why)| SimError::config(format!("{venue}.faults.{key}"), why))?;
-    let hidden = faults.hidden_limit.iter();
-    hidden.map(|rule| check_limit(&format!("{venue}.faults.hidden_limit"), rule)).collect()
+    let mut hidden = faults.hidden_limit.iter();
+    hidden.try_for_each(|rule| check_limit(&format!("{venue}.faults.hidden_limit"), rule))
 }
 
 fn check_limit(key: &str, rule: &LimitRule) -> Result<(), SimError> {

@@ -153,23 +153,17 @@ fn write_book(market: &Market, slot: usize, book: &Book, at_ms: i64, out: &mut V
 }
 
 fn write_levels(levels: &[Level], price: impl Fn(u16) -> u16, grid: &Grid, out: &mut Vec<u8>) {
-    let mut number = itoa::Buffer::new();
+    let mut at = out.len();
+    out.resize(at + levels.len() * LEVEL_BYTES_MAX, 0);
     for level in levels {
-        out.extend_from_slice(&grid.polymarket[usize::from(price(level.price))]);
-        out.extend_from_slice(number.format(level.size / 100).as_bytes());
-        // Up to two decimals, without trailing zeros.
-        let (tenths, hundredths) = ((level.size / 10 % 10) as u8, (level.size % 10) as u8);
-        match (tenths, hundredths) {
-            (0, 0) => {}
-            (tenths, 0) => out.extend_from_slice(&[b'.', b'0' + tenths]),
-            (tenths, hundredths) => out.extend_from_slice(&[b'.', b'0' + tenths, b'0' + hundredths]),
-        }
-        out.extend_from_slice(b"\"},");
+        at = grid.heads[usize::from(price(level.price))].put(out, at);
+        at = level.tail.put(out, at);
     }
-    if !levels.is_empty() {
-        out.pop();
-    }
+    out.truncate(at - usize::from(!levels.is_empty())); // the last comma
 }
+
+/// What the two snippets of a level may take.
+const LEVEL_BYTES_MAX: usize = 48;
 
 /// `0.940`, `0.0025`: a last trade's price has three decimals or more.
 fn at_least_three(units: u32) -> String {

@@ -197,7 +197,7 @@ impl Filter {
 
 /// Every tenth of those that are over is put away for good.
 pub(super) fn is_archived(roll: &Roll, market: &Market) -> bool {
-    !roll.is_open(market.number) && market.number % 10 == 0
+    !roll.is_open(market.number) && market.number.is_multiple_of(10)
 }
 
 pub(super) fn question(number: u64) -> String {
