@@ -2,6 +2,7 @@
 //!
 //! The client runs in the same process but on a thread of its own, so that the CPU time of the simulator's threads can
 //! be told apart from it. Prints the CPU time of the simulator a request, and the rate at which one client was served.
+#![allow(clippy::unwrap_used)] // a measurement may
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -197,17 +197,16 @@ impl Faults {
         ];
         // Every die is thrown, whatever the ones before it showed: switching one fault on moves no other.
         let thrown = instead.map(|(share, instead)| (dice.hit(share), instead));
-        let body = [
+        let bodies = [
             (self.truncated, BodyFault::Truncated),
             (self.cut, BodyFault::Cut),
             (self.slow, BodyFault::Slow),
-        ]
-        .map(|(share, fault)| (dice.hit(share), fault));
-        let first = |(hit, which)| if hit { Some(which) } else { None };
+        ];
+        let bodies = bodies.map(|(share, fault)| (dice.hit(share), fault));
         Fate {
             latency,
             instead: thrown.into_iter().find_map(|(hit, which)| hit.then_some(which)),
-            body: body.into_iter().find_map(first),
+            body: bodies.into_iter().find_map(|(hit, which)| hit.then_some(which)),
             twist: Twist {
                 wrong_hash: self.wrong_hash,
                 missing: self.missing_tokens,

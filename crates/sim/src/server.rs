@@ -332,9 +332,10 @@ impl Desk {
     /// The faults in force; those whose time is over are not.
     fn faults(&self, (now_ms, now): (i64, Monotonic)) -> Arc<Faults> {
         let mut trouble = lock(&self.trouble);
-        if trouble.until.is_some_and(|until| until <= now) {
+        if let Some(until) = trouble.until.filter(|until| *until <= now) {
             *trouble = Trouble::new(Faults::default(), now);
-            self.venue.set_rates(now_ms, None, None);
+            // Births and deaths stop when its time was over, not when somebody next asked.
+            self.venue.set_rates(now_ms - now.since(until).as_millis() as i64, None, None);
         }
         Arc::clone(&trouble.faults)
     }
