@@ -71,7 +71,8 @@ pub struct CourierSettings {
 impl Default for CourierSettings {
     fn default() -> Self {
         Self {
-            user_agent: concat!("catchment/", env!("CARGO_PKG_VERSION"), " (+market data recorder)").to_owned(),
+            user_agent: concat!("catchment/", env!("CARGO_PKG_VERSION"), " (+market data recorder)")
+                .to_owned(),
             deadline: Duration::from_secs(10),
             connect_deadline: Duration::from_secs(3),
             body_bytes_max: 32 << 20,
@@ -162,10 +163,7 @@ impl Courier {
         let sent = self.send_and_report(permit, request).await;
         let (venue, family) = (self.spec.id, request.family);
         match &sent {
-            Ok(reply) => {
-                let (status, reading) = (reply.status, reply.reading.name());
-                events::answered(&self.tally, venue, family, status, reading, reply.body.len(), reply.latency);
-            }
+            Ok(reply) => events::answered(&self.tally, venue, family, reply),
             Err(error) => events::not_answered(&self.tally, venue, family, error),
         }
         sent
@@ -292,7 +290,8 @@ impl Answer {
     fn refuse_strange_packing(&self) -> Result<(), SendError> {
         match self.headers.get(CONTENT_ENCODING) {
             Some(encoding) if !encoding.as_bytes().eq_ignore_ascii_case(b"identity") => {
-                let encoding: String = String::from_utf8_lossy(encoding.as_bytes()).chars().take(64).collect();
+                let encoding: String =
+                    String::from_utf8_lossy(encoding.as_bytes()).chars().take(64).collect();
                 Err(SendError::Garbled { reason: format!("it is packed as {encoding:?}") })
             }
             _ => Ok(()),

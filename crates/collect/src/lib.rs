@@ -2,15 +2,25 @@
 //!
 //! * [`Courier`]: the only HTTP client of the program; [`Courier::send`] consumes a
 //!   [`Permit`](catchment_governor::Permit) and gives back a [`Reply`] or a [`SendError`]
+//! * [`discover()`]: the slow path; which instruments a venue has, every few minutes, into a file and the channel `markets`
+//! * [`SnapshotFile`]: reads that file without ever dying of it
+//! * [`limits_of`]: what a venue declares, as the governor wants it
 //!
 //! Deliberately absent: any knowledge of a venue. What to ask and how to read the answer is in `catchment-venues`.
 
 mod courier;
+mod discover;
 mod events;
+mod families;
+mod membership;
 mod send_error;
+mod snapshot_file;
 mod tally;
 mod tls;
 
 pub use courier::{Courier, CourierSettings, Reply};
+pub use discover::{DiscoverStatus, DiscoverTask, EMPTY_BELIEVED_AFTER, PageRetries, discover};
+pub use families::limits_of;
 pub use send_error::{Phase, SendError};
+pub use snapshot_file::{KeptReason, Loaded, SnapshotFile, snapshot_path};
 pub use tally::CourierCounts;

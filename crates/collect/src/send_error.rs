@@ -192,7 +192,10 @@ fn holds<T: Error + 'static>(error: &(dyn Error + 'static)) -> bool {
 
 /// The first I/O error that is not merely the wrapping of another.
 fn find_io<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e io::Error> {
-    find(error, &|link| link.downcast_ref::<io::Error>().filter(|io| io.get_ref().is_none_or(|inner| !inner.is::<io::Error>())))
+    find(error, &|link| {
+        link.downcast_ref::<io::Error>()
+            .filter(|io| io.get_ref().is_none_or(|inner| !inner.is::<io::Error>()))
+    })
 }
 
 fn has_handshake_been_cut(error: &reqwest::Error) -> bool {

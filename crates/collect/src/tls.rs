@@ -17,7 +17,8 @@ pub(crate) fn client(extra: &[Vec<u8>]) -> Result<ClientConfig, SendError> {
     let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     for pem in extra {
         for certificate in CertificateDer::pem_slice_iter(pem) {
-            let certificate = certificate.map_err(|error| wrong(format!("an authority is not PEM: {error}")))?;
+            let certificate =
+                certificate.map_err(|error| wrong(format!("an authority is not PEM: {error}")))?;
             roots.add(certificate).map_err(|error| wrong(format!("an authority is unusable: {error}")))?;
         }
     }

@@ -134,6 +134,12 @@ pub enum SyncPoint {
     SealData,
     /// That name.
     SealEntry,
+    /// The folder of a venue's state, and those above it.
+    StateFolder,
+    /// A venue's instruments, before they replace the old.
+    StateData,
+    /// The replacing itself.
+    StateEntry,
 }
 
 impl SyncPoint {
