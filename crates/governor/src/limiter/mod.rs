@@ -2,11 +2,24 @@
 //!
 //! A [`Limiter`] is a plain state machine: it is asked, told what left and how it ended, and reads no clock, so the
 //! same code runs under a simulated hour and under load. One of them serves one endpoint family of one venue.
+//!
+//! * [`pace`]: paces a rate and remembers the ceiling; the default
+//! * [`aimd`]: adds and halves requests under way
+//! * [`fixed`]: a rate that somebody knew
+
+pub mod aimd;
+mod dice;
+pub mod fixed;
+pub mod pace;
 
 use std::fmt;
 use std::time::Duration;
 
 use catchment_model::Monotonic;
+
+pub use self::aimd::{Aimd, AimdSettings};
+pub use self::fixed::Fixed;
+pub use self::pace::{Pace, PaceSettings};
 
 /// Learns how fast a venue lets requests through.
 pub trait Limiter: Send + fmt::Debug {

@@ -1,0 +1,631 @@
+//! `pace`: lets requests out evenly, at a rate that it learns and remembers.
+//!
+//! A rate limit is a rate, so a rate is what is steered; slots under way would be worth 1/latency each and saw between
+//! half and full. What matters is to find the limit with few refusals, and then to stay just under it:
+//!
+//! 1. **Start.** From `start_rate` up by a tenth a second until the first refusal.
+//! 2. **Refusal.** Everything stops. After a wait (Retry-After, or a second, doubled while it does not help) one
+//!    request goes ahead, and only its answer lets the others follow, at a quarter of the rate and doubling. What was
+//!    already under way belongs to the same episode.
+//! 3. **Ceiling.** What the venue let through in the ten seconds before is the ceiling: true of every window and bucket
+//!    when the rate was steady. If the next refusal comes soon and we had not gone faster, the limit has fallen, and
+//!    the ceiling is what was let through between the two: between two moments with nothing left, what was let
+//!    through is what the limit gave back.
+//! 4. **Hold** at 96 % of the ceiling. The refused rate is remembered too: while the two are far apart (a steep start
+//!    says little), the rate climbs again soon. Once they are close, the only question is whether the limit was
+//!    raised, and it is asked rarely: +1 % every 12 s after a minute, and twice that after each time it was refused,
+//!    up to ten minutes. Past 106 % of the ceiling the limit was raised indeed, and the steps double.
+//! 5. **Latency.** Some venues queue before they refuse. A median above twice the best makes us ease off for four
+//!    seconds; only if it rises again soon after, and less comes back than we send, is it our queue.
+//! 6. **Headers** come before guesses: see [`told`](self::told).
+//!
+//! The rate only grows while requests really leave at it: a quiet hour raises nothing and costs nothing. What a refusal
+//! costs (the silence after it) sets how seldom the next may be risked, so venues that shut the door for long are
+//! asked less often.
+//!
+//! Limits: a window far longer than two minutes is learned by running into it; several clients that do not know of each
+//! other share evenly only on average.
+
+mod latency;
+mod meter;
+mod told;
+
+use std::time::Duration;
+
+use catchment_model::Monotonic;
+
+use self::latency::{Epoch, Latency};
+use self::meter::Meter;
+use self::told::Told;
+use super::dice::Dice;
+use super::{End, Feedback, Gauge, Limiter, Outcome, Verdict};
+
+/// What `pace` is told by the configuration. The defaults suit a venue of which nothing is known.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PaceSettings {
+    /// Cost a second at a cold start. 2.
+    pub start_rate: f64,
+    /// Never slower than this, in cost a second. 0.02.
+    pub rate_min: f64,
+    /// Never faster than this, in cost a second. No bound.
+    pub rate_max: f64,
+    /// How much faster each second, until the first refusal. 0.10.
+    pub start_growth: f64,
+    /// How much faster each second, back up to what is known to work. 0.05.
+    pub regain_growth: f64,
+    /// How much of the ceiling is used while holding. 0.96.
+    pub hold_share: f64,
+    /// How much of the ceiling is used just after a refusal. 0.95.
+    pub cut_share: f64,
+    /// The first step of a probe. 0.01.
+    pub probe_step: f64,
+    /// The largest step of a probe that keeps succeeding. 0.16.
+    pub probe_step_max: f64,
+    /// How long a step is tried before the next. 12 s.
+    pub probe_pause: Duration,
+    /// How long the rate is held before the first probe. 60 s.
+    pub probe_after_min: Duration,
+    /// How long at most, after probes that failed. 600 s.
+    pub probe_after_max: Duration,
+    /// How far a gap between two requests may differ from the even one, either way. 0.10.
+    pub jitter: f64,
+    /// The first wait after a refusal without Retry-After. 1 s.
+    pub wait_min: Duration,
+    /// The longest wait after refusals without Retry-After. 60 s.
+    pub wait_max: Duration,
+    /// A shorter Retry-After is taken for this. 0.5 s.
+    pub retry_after_min: Duration,
+    /// A longer Retry-After is taken for this. 1 h.
+    pub retry_after_max: Duration,
+    /// How long to stay away after a ban that names no end. 5 min.
+    pub ban: Duration,
+    /// Never more than this under way. 4096.
+    pub inflight_max: u32,
+}
+
+impl Default for PaceSettings {
+    fn default() -> Self {
+        Self {
+            start_rate: 2.0,
+            rate_min: 0.02,
+            rate_max: f64::INFINITY,
+            start_growth: 0.10,
+            regain_growth: 0.05,
+            hold_share: 0.96,
+            cut_share: 0.95,
+            probe_step: 0.01,
+            probe_step_max: 0.16,
+            probe_pause: Duration::from_secs(12),
+            probe_after_min: Duration::from_secs(60),
+            probe_after_max: Duration::from_secs(600),
+            jitter: 0.10,
+            wait_min: Duration::from_secs(1),
+            wait_max: Duration::from_secs(60),
+            retry_after_min: Duration::from_millis(500),
+            retry_after_max: Duration::from_secs(3_600),
+            ban: Duration::from_secs(300),
+            inflight_max: 4_096,
+        }
+    }
+}
+
+/// A refusal this soon after the one before says that the ceiling is wrong.
+const SOON: Duration = Duration::from_secs(30);
+/// What was let through is counted over this.
+const LATELY: Duration = Duration::from_secs(10);
+/// After a refusal the rate comes back within this.
+const RETURN: Duration = Duration::from_secs(2);
+/// How long a warning by latency slows us, and how soon a second one must follow to be believed.
+const EASE: Duration = Duration::from_secs(4);
+const SECOND_STRIKE: Duration = Duration::from_secs(45);
+/// Seconds of work for each second that a refusal costs.
+const WORTH: f64 = 20.0;
+/// A stretch has so many requests and seconds at least, or it says nothing about how much the rate is used.
+const STRETCH_SENDS_MIN: u32 = 4;
+const STRETCH_S_MIN: f64 = 0.25;
+/// The catching up that a late timer may cause.
+const SLACK: Duration = Duration::from_millis(5);
+
+/// The limiter. See the module's header.
+#[derive(Debug)]
+pub struct Pace {
+    settings: PaceSettings,
+    dice: Dice,
+    rate: f64,
+    ceiling: Option<f64>,
+    /// The lowest rate that was refused since the ceiling was last in doubt.
+    refused: f64,
+    aim: Aim,
+    next_at: Monotonic,
+    inflight: u32,
+    inflight_cost: u64,
+    /// All that was ever answered, in cost.
+    own: u64,
+    stretch: Stretch,
+    meter: Meter,
+    latency: Latency,
+    episode: Option<Episode>,
+    past: Past,
+    probe_after: f64,
+    strike: Strike,
+    /// The share of requests that failed and timed out lately.
+    failing: f64,
+    timing_out: f64,
+    told: Option<Told>,
+    /// The largest quota a venue said was left.
+    quota: u64,
+}
+
+/// What the growth of the rate is after.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Aim {
+    Start,
+    Regain,
+    Hold { calm: f64 },
+    Close,
+    Probe { step: f64, tried: f64 },
+}
+
+/// Some requests in a row, to see whether the rate is really used.
+#[derive(Debug, Clone, Copy, Default)]
+struct Stretch {
+    began: Monotonic,
+    sends: u32,
+    /// How long they should take at the rate they left at, in seconds.
+    planned: f64,
+}
+
+/// From the first refusal to the first answer after it.
+#[derive(Debug, Clone, Copy)]
+struct Episode {
+    began: Monotonic,
+    closed_until: Monotonic,
+    wait: Duration,
+    scout: Option<Monotonic>,
+    /// It was refused at a rate we had not tried before.
+    explored: bool,
+    refused_scouts: u32,
+}
+
+/// What is remembered of the episodes before.
+#[derive(Debug, Clone, Copy)]
+struct Past {
+    began: Option<Monotonic>,
+    resumed: Option<Monotonic>,
+    /// From when on the next estimate counts.
+    anchor: Monotonic,
+    /// What the last one cost, in seconds.
+    silence: f64,
+    patience: Duration,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Strike {
+    eased_until: Monotonic,
+    last: Option<Monotonic>,
+}
+
+impl Pace {
+    /// Starts with nothing known.
+    pub fn cold(settings: PaceSettings, seed: u64) -> Self {
+        Self {
+            rate: settings.start_rate.clamp(settings.rate_min, settings.rate_max),
+            dice: Dice::new(seed),
+            ceiling: None,
+            refused: f64::INFINITY,
+            aim: Aim::Start,
+            next_at: Monotonic::default(),
+            inflight: 0,
+            inflight_cost: 0,
+            own: 0,
+            stretch: Stretch::default(),
+            meter: Meter::new(),
+            latency: Latency::new(),
+            episode: None,
+            past: Past {
+                began: None,
+                resumed: None,
+                anchor: Monotonic::default(),
+                silence: 0.0,
+                patience: settings.wait_min,
+            },
+            probe_after: settings.probe_after_min.as_secs_f64(),
+            strike: Strike::default(),
+            failing: 0.0,
+            timing_out: 0.0,
+            told: None,
+            quota: 0,
+            settings,
+        }
+    }
+
+    /// Starts at four fifths of a ceiling that was remembered. Whether it is too old is the caller's question; a day
+    /// is a good answer.
+    pub fn warm(settings: PaceSettings, ceiling: f64, seed: u64) -> Self {
+        let mut pace = Self::cold(settings, seed);
+        if ceiling.is_finite() && ceiling > 0.0 {
+            let ceiling = ceiling.clamp(settings.rate_min, settings.rate_max);
+            pace.rate = (0.8 * ceiling).max(settings.rate_min);
+            pace.ceiling = Some(ceiling);
+            pace.aim = Aim::Regain;
+        }
+        pace
+    }
+
+    /// The rate at which requests leave just now, in cost a second.
+    fn pace_now(&self, now: Monotonic) -> f64 {
+        let mut rate = self.rate;
+        if let Some(told) = self.told_rate(now) {
+            rate = rate.min(told);
+        }
+        if now < self.strike.eased_until {
+            rate *= 0.8;
+        }
+        if let Some(back_for) = self.past.resumed.map(|resumed| now.since(resumed))
+            && back_for < RETURN
+        {
+            rate *= (2.0 * back_for.as_secs_f64() / RETURN.as_secs_f64() - 2.0).exp2();
+        }
+        rate.max(self.settings.rate_min)
+    }
+
+    fn told_rate(&self, now: Monotonic) -> Option<f64> {
+        self.told.as_ref().and_then(|told| told.rate(self.inflight_cost, now))
+    }
+
+    fn inflight_max(&self) -> u32 {
+        let p99 = self.latency.p99().unwrap_or(Duration::from_secs(1)).as_secs_f64();
+        ((2.0 * self.rate * p99 + 2.0) as u32).clamp(1, self.settings.inflight_max)
+    }
+
+    /// Follows whether the rate is used; grows it if so.
+    fn follow_use(&mut self, planned: f64, now: Monotonic) {
+        let length = now.since(self.stretch.began).as_secs_f64();
+        if self.stretch.sends >= STRETCH_SENDS_MIN && length >= STRETCH_S_MIN {
+            // An idle time makes its stretch longer than planned, so it never counts as used.
+            let is_used = self.stretch.planned >= 0.9 * length;
+            self.stretch = Stretch { began: now, ..Stretch::default() };
+            if is_used && self.may_grow(now) {
+                self.grow(length, now);
+            }
+        }
+        self.stretch.sends += 1;
+        self.stretch.planned += planned;
+    }
+
+    fn may_grow(&self, now: Monotonic) -> bool {
+        let is_back = self.past.resumed.is_none_or(|resumed| now.since(resumed) >= RETURN);
+        self.episode.is_none() && is_back && now >= self.strike.eased_until && self.failing < 0.1
+    }
+
+    /// The rate was used for `length` seconds and nothing spoke against it.
+    fn grow(&mut self, length: f64, now: Monotonic) {
+        let told = self.told_rate(now);
+        let ceiling = self.ceiling.unwrap_or(f64::INFINITY);
+        match &mut self.aim {
+            Aim::Start => {
+                // A venue that says how much is left need not be felt out.
+                let growth = self.settings.start_growth * if told.is_some() { 3.0 } else { 1.0 };
+                self.rate *= (1.0 + growth).powf(length).min(1.5);
+            }
+            Aim::Regain => {
+                let target = self.settings.hold_share * ceiling;
+                self.rate = (self.rate * (1.0 + self.settings.regain_growth).powf(length).min(1.5)).min(target);
+                if self.rate >= target {
+                    self.aim = Aim::Hold { calm: 0.0 };
+                }
+            }
+            Aim::Hold { calm } => {
+                *calm += length;
+                let is_vague = self.refused.is_finite() && self.refused > 1.1 * ceiling;
+                if is_vague && *calm >= (self.past.silence * WORTH / 2.0).max(LATELY.as_secs_f64()) {
+                    self.aim = Aim::Close;
+                } else if *calm >= self.probe_after {
+                    self.aim = Aim::Probe { step: self.settings.probe_step, tried: f64::INFINITY };
+                }
+            }
+            Aim::Close => {
+                self.rate *= 1.02_f64.powf(length).min(1.1);
+                if self.rate >= self.settings.hold_share * self.refused {
+                    self.ceiling = Some(self.rate);
+                    self.refused = f64::INFINITY;
+                    self.aim = Aim::Hold { calm: 0.0 };
+                }
+            }
+            Aim::Probe { step, tried } => {
+                *tried += length;
+                if *tried >= self.settings.probe_pause.as_secs_f64() {
+                    if self.rate > 1.06 * ceiling {
+                        *step = (*step * 2.0).min(self.settings.probe_step_max);
+                        self.probe_after = self.settings.probe_after_min.as_secs_f64();
+                    }
+                    *tried = 0.0;
+                    self.rate *= 1.0 + *step;
+                }
+            }
+        }
+        self.rate = self.rate.min(told.unwrap_or(f64::INFINITY)).clamp(self.settings.rate_min, self.settings.rate_max);
+    }
+
+    /// Too fast.
+    fn refused(&mut self, end: &End, now: Monotonic) {
+        if let Some(episode) = &mut self.episode {
+            let was_scout = episode.scout.is_some_and(|scout| end.sent_at >= scout);
+            if was_scout {
+                episode.scout = None;
+                episode.refused_scouts += 1;
+                episode.wait = (episode.wait * 2).min(self.settings.wait_max);
+            }
+            if was_scout || end.feedback.retry_after.is_some() {
+                self.close_door(end.feedback.retry_after, now);
+            }
+            return;
+        }
+        let is_old_news = self.past.began.is_some_and(|began| end.sent_at <= began);
+        if is_old_news {
+            return;
+        }
+        self.begin_episode(end.feedback.retry_after, now);
+    }
+
+    fn begin_episode(&mut self, retry_after: Option<Duration>, now: Monotonic) {
+        let explored = self.is_exploring();
+        let again = !explored && self.past.resumed.is_some_and(|resumed| now.since(resumed) < SOON);
+        self.learn_ceiling(explored, again, now);
+        let wait = if again { self.past.patience * 2 } else { self.past.patience };
+        self.episode = Some(Episode {
+            began: now,
+            closed_until: now,
+            wait: wait.clamp(self.settings.wait_min, self.settings.wait_max),
+            scout: None,
+            explored,
+            refused_scouts: 0,
+        });
+        self.past.began = Some(now);
+        self.close_door(retry_after, now);
+    }
+
+    fn is_exploring(&self) -> bool {
+        match self.aim {
+            Aim::Start | Aim::Close | Aim::Probe { .. } => true,
+            Aim::Regain | Aim::Hold { .. } => self.ceiling.is_none(),
+        }
+    }
+
+    /// Settles the ceiling, and the rate below it, after a refusal.
+    fn learn_ceiling(&mut self, explored: bool, again: bool, now: Monotonic) {
+        let through = self.meter.rate(LATELY, now);
+        let before = self.ceiling.unwrap_or(self.rate);
+        let ceiling = if self.ceiling.is_none() {
+            through.min(self.rate)
+        } else if explored {
+            self.count_probe(before);
+            through.clamp((0.97 * before).min(self.rate), self.rate)
+        } else if again {
+            self.since_anchor(now).min(0.9 * before).max(0.5 * before)
+        } else {
+            through.clamp(0.95 * before, before)
+        };
+        if !again || now.since(self.past.anchor) >= LATELY / 2 {
+            self.past.anchor = now;
+        }
+        if !explored {
+            self.probe_after = self.settings.probe_after_min.as_secs_f64();
+        }
+        self.refused = self.rate;
+        let ceiling = ceiling.clamp(self.settings.rate_min, self.settings.rate_max);
+        self.ceiling = Some(ceiling);
+        self.rate = (self.settings.cut_share * ceiling).max(self.settings.rate_min);
+        self.aim = Aim::Regain;
+    }
+
+    /// A probe that failed makes the next one wait longer; one that found more does not.
+    fn count_probe(&mut self, before: f64) {
+        if matches!(self.aim, Aim::Probe { .. }) && self.rate <= 1.06 * before {
+            self.probe_after = (2.0 * self.probe_after).min(self.settings.probe_after_max.as_secs_f64());
+        }
+    }
+
+    /// What was let through since the last time nothing was left, a second; no opinion if that was just now.
+    fn since_anchor(&mut self, now: Monotonic) -> f64 {
+        let span = now.since(self.past.anchor);
+        if span < LATELY / 2 { f64::INFINITY } else { self.meter.rate(span, now) }
+    }
+
+    fn close_door(&mut self, retry_after: Option<Duration>, now: Monotonic) {
+        let Some(episode) = &mut self.episode else { return };
+        let asked = retry_after.map(|wait| wait.clamp(self.settings.retry_after_min, self.settings.retry_after_max));
+        let wait = asked.unwrap_or(episode.wait);
+        // On top, never less: the venue said when.
+        let wait = wait.mul_f64(1.0 + self.dice.between(0.0, self.settings.jitter));
+        episode.closed_until = episode.closed_until.max(Monotonic(now.0 + wait));
+    }
+
+    /// The scout came through.
+    fn resume(&mut self, now: Monotonic) {
+        let Some(episode) = self.episode.take() else { return };
+        let silence = now.since(episode.began);
+        self.past.silence = silence.as_secs_f64();
+        self.past.resumed = Some(now);
+        self.past.patience = if episode.refused_scouts == 0 { episode.wait / 2 } else { episode.wait };
+        self.past.patience = self.past.patience.max(self.settings.wait_min);
+        if episode.explored {
+            self.probe_after = self.probe_after.max(WORTH * self.past.silence);
+        }
+        self.next_at = now;
+        self.stretch = Stretch { began: now, ..Stretch::default() };
+    }
+
+    fn banned(&mut self, end: &End, now: Monotonic) {
+        if self.episode.is_none() {
+            self.begin_episode(None, now);
+        }
+        let wait = end.feedback.retry_after.unwrap_or(self.settings.ban) + Duration::from_secs(5);
+        self.close_door(Some(wait), now);
+        if let Some(episode) = &mut self.episode {
+            episode.scout = None;
+        }
+    }
+
+    /// Two seconds of answers have come.
+    fn watch_latency(&mut self, epoch: Epoch, now: Monotonic) {
+        let Some(base) = epoch.base else { return };
+        let is_slow = epoch.median > 2 * base + Duration::from_millis(50);
+        if !is_slow || self.episode.is_some() || now < self.strike.eased_until {
+            return;
+        }
+        let is_second = self.strike.last.is_some_and(|last| now.since(last) < SECOND_STRIKE);
+        self.strike = Strike { eased_until: Monotonic(now.0 + EASE), last: Some(now) };
+        if !is_second {
+            return;
+        }
+        let explored = self.is_exploring();
+        if !explored && epoch.delivered > 0.97 * self.rate {
+            // All that we send comes back: the venue is slow, and not through us.
+            self.latency.rebase(epoch.median);
+            return;
+        }
+        let before = self.ceiling.unwrap_or(self.rate);
+        self.count_probe(before);
+        let ceiling = epoch.delivered.min(self.rate).max(0.5 * before.min(self.rate));
+        self.refused = self.rate;
+        self.ceiling = Some(ceiling.max(self.settings.rate_min));
+        self.rate = (self.settings.cut_share * ceiling).max(self.settings.rate_min);
+        self.aim = Aim::Regain;
+        self.strike.last = None;
+    }
+
+    /// Hears the headers that warn before a refusal does.
+    fn hear(&mut self, feedback: &Feedback, sent_at: Monotonic, now: Monotonic) {
+        if let Some(used) = feedback.used {
+            match &mut self.told {
+                Some(told) => told.hear(used, self.own, sent_at, now),
+                None => self.told = Some(Told::new(used, self.own, now)),
+            }
+            if let Some(told) = self.told.as_ref()
+                && told.rate(self.inflight_cost, now) == Some(0.0)
+            {
+                self.next_at = self.next_at.max(told.ends());
+            }
+        }
+        if let Some((left, renewed_in)) = feedback.remaining {
+            self.quota = self.quota.max(left);
+            let usable = left.saturating_sub(self.inflight_cost);
+            let is_scarce = (usable as f64) < (0.05 * self.quota as f64).max(1.0);
+            if is_scarce {
+                let gap = renewed_in / (usable.clamp(1, u64::from(u32::MAX)) as u32);
+                self.next_at = self.next_at.max(Monotonic(now.0 + gap.min(self.settings.retry_after_max)));
+            }
+        }
+    }
+
+    fn note_failure(&mut self, outcome: Outcome, end: &End, now: Monotonic) {
+        let mark = |share: &mut f64, is_so: bool| *share += (f64::from(u8::from(is_so)) - *share) * 0.02;
+        mark(&mut self.failing, matches!(outcome, Outcome::Failed | Outcome::TimedOut));
+        mark(&mut self.timing_out, outcome == Outcome::TimedOut);
+        // A venue that drops what is too much, without a word, is refusing.
+        if self.timing_out > 0.2 && self.episode.is_none() {
+            self.timing_out = 0.0;
+            self.refused(end, now);
+        }
+    }
+
+    fn is_scout(&self, end: &End) -> bool {
+        self.episode.is_some_and(|episode| episode.scout.is_some_and(|scout| end.sent_at >= scout))
+    }
+}
+
+impl Limiter for Pace {
+    fn ask(&mut self, _cost: u32, now: Monotonic) -> Verdict {
+        if let Some(episode) = &self.episode {
+            if now < episode.closed_until {
+                return Verdict::NotBefore(episode.closed_until);
+            }
+            let patience = Duration::from_secs(5) + 2 * self.latency.p99().unwrap_or_default();
+            let is_out = episode.scout.is_some_and(|scout| now.since(scout) < patience);
+            return if is_out && self.inflight > 0 { Verdict::WhenOneEnds } else { Verdict::Now };
+        }
+        if now < self.next_at {
+            return Verdict::NotBefore(self.next_at);
+        }
+        if self.inflight >= self.inflight_max() {
+            return Verdict::WhenOneEnds;
+        }
+        Verdict::Now
+    }
+
+    fn sent(&mut self, cost: u32, now: Monotonic) {
+        self.meter.start(now);
+        self.inflight += 1;
+        self.inflight_cost += u64::from(cost);
+        if let Some(episode) = &mut self.episode {
+            if now >= episode.closed_until {
+                episode.scout = Some(now);
+            }
+            return;
+        }
+        let planned = f64::from(cost) / self.pace_now(now);
+        let gap = planned * self.dice.between(1.0 - self.settings.jitter, 1.0 + self.settings.jitter);
+        let gap = Duration::from_secs_f64(gap);
+        let from = self.next_at.max(Monotonic(now.0.saturating_sub(gap.min(SLACK))));
+        self.next_at = Monotonic(from.0.saturating_add(gap));
+        self.follow_use(planned, now);
+    }
+
+    fn ended(&mut self, end: &End, now: Monotonic) {
+        self.inflight = self.inflight.saturating_sub(1);
+        self.inflight_cost = self.inflight_cost.saturating_sub(u64::from(end.cost));
+        if end.outcome == Outcome::Abandoned {
+            if self.is_scout(end)
+                && let Some(episode) = &mut self.episode
+            {
+                episode.scout = None;
+            }
+            return;
+        }
+        self.own += u64::from(end.cost);
+        self.hear(&end.feedback, end.sent_at, now);
+        self.note_failure(end.outcome, end, now);
+        match end.outcome {
+            Outcome::Answered | Outcome::Failed => {
+                self.meter.add(end.cost, now);
+                if self.is_scout(end) {
+                    self.resume(now);
+                }
+                if end.outcome == Outcome::Answered
+                    && let Some(epoch) = self.latency.add(now.since(end.sent_at), end.cost, now)
+                {
+                    self.watch_latency(epoch, now);
+                }
+            }
+            Outcome::Refused => self.refused(end, now),
+            Outcome::TimedOut if self.is_scout(end) => self.refused(end, now),
+            Outcome::Banned => self.banned(end, now),
+            Outcome::TimedOut | Outcome::Abandoned => {}
+        }
+    }
+
+    fn ceiling(&self) -> Option<f64> {
+        self.ceiling
+    }
+
+    fn gauge(&self, now: Monotonic) -> Gauge {
+        let phase = match (&self.episode, self.aim) {
+            (Some(episode), _) if now < episode.closed_until => "hold-back",
+            (Some(_), _) => "scout",
+            (None, _) if now < self.strike.eased_until => "ease",
+            (None, Aim::Start) => "start",
+            (None, Aim::Regain) => "regain",
+            (None, Aim::Hold { .. }) => "hold",
+            (None, Aim::Close) => "close",
+            (None, Aim::Probe { .. }) => "probe",
+        };
+        Gauge {
+            rate: Some(self.pace_now(now)),
+            ceiling: self.ceiling,
+            inflight: self.inflight,
+            inflight_max: self.inflight_max(),
+            phase,
+        }
+    }
+}
