@@ -110,16 +110,23 @@ impl Default for PaceSettings {
 }
 
 /// A refusal this soon after the one before says that the ceiling is wrong.
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(10);
 /// What was let through is counted over this.
 const LATELY: Duration = Duration::from_secs(10);
+/// Two refusals that we did nothing for, this close together, are not chance.
+const OFTEN: Duration = Duration::from_secs(120);
+/// A limit that fell is taken for one that moves, for so long.
+const MOVES: Duration = Duration::from_secs(3_600);
 /// After a refusal the rate comes back within this.
 const RETURN: Duration = Duration::from_secs(2);
 /// How long a warning by latency slows us, and how soon a second one must follow to be believed.
 const EASE: Duration = Duration::from_secs(4);
 const SECOND_STRIKE: Duration = Duration::from_secs(45);
-/// Seconds of work for each second that a refusal costs.
+/// What a refusal costs sets how long until the next is risked: so many seconds for each second of silence and for each
+/// refusal, and at most so many.
 const WORTH: f64 = 20.0;
+const WORTH_REFUSAL: f64 = 200.0;
+const WORTH_MAX: f64 = 1_800.0;
 /// A stretch has so many requests and seconds at least, or it says nothing about how much the rate is used.
 const STRETCH_SENDS_MIN: u32 = 4;
 const STRETCH_S_MIN: f64 = 0.25;
@@ -184,7 +191,10 @@ struct Episode {
     scout: Option<Monotonic>,
     /// It was refused at a rate we had not tried before.
     explored: bool,
+    /// It was refused in a probe.
+    probed: bool,
     refused_scouts: u32,
+    refusals: u32,
 }
 
 /// What is remembered of the episodes before.
@@ -197,6 +207,10 @@ struct Past {
     /// What the last one cost, in seconds.
     silence: f64,
     patience: Duration,
+    /// When the limit was last seen to be lower than before.
+    fell: Option<Monotonic>,
+    /// When we were last refused at a rate that had worked.
+    unexplained: Option<Monotonic>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -228,6 +242,8 @@ impl Pace {
                 anchor: Monotonic::default(),
                 silence: 0.0,
                 patience: settings.wait_min,
+                fell: None,
+                unexplained: None,
             },
             probe_after: settings.probe_after_min.as_secs_f64(),
             strike: Strike::default(),
@@ -305,7 +321,9 @@ impl Pace {
         match &mut self.aim {
             Aim::Start => {
                 // A venue that says how much is left need not be felt out.
-                let growth = self.settings.start_growth * if told.is_some() { 3.0 } else { 1.0 };
+                // What is under way when the first refusal comes is refused too: the more that is, the slower.
+                let haste = (5.0 / f64::from(self.inflight.max(1))).clamp(0.6, 1.5);
+                let growth = self.settings.start_growth * if told.is_some() { 3.0 } else { haste };
                 self.rate *= (1.0 + growth).powf(length).min(1.5);
             }
             Aim::Regain => {
@@ -317,19 +335,18 @@ impl Pace {
             }
             Aim::Hold { calm } => {
                 *calm += length;
-                let is_vague = self.refused.is_finite() && self.refused > 1.1 * ceiling;
+                let is_vague = self.refused.is_finite() && self.refused > 1.15 * ceiling;
                 if is_vague && *calm >= (self.past.silence * WORTH / 2.0).max(LATELY.as_secs_f64()) {
                     self.aim = Aim::Close;
                 } else if *calm >= self.probe_after {
+                    self.rate = self.rate.max(0.99 * ceiling);
                     self.aim = Aim::Probe { step: self.settings.probe_step, tried: f64::INFINITY };
                 }
             }
             Aim::Close => {
                 self.rate *= 1.02_f64.powf(length).min(1.1);
                 if self.rate >= self.settings.hold_share * self.refused {
-                    self.ceiling = Some(self.rate);
-                    self.refused = f64::INFINITY;
-                    self.aim = Aim::Hold { calm: 0.0 };
+                    self.aim = Aim::Probe { step: self.settings.probe_step, tried: 0.0 };
                 }
             }
             Aim::Probe { step, tried } => {
@@ -350,6 +367,7 @@ impl Pace {
     /// Too fast.
     fn refused(&mut self, end: &End, now: Monotonic) {
         if let Some(episode) = &mut self.episode {
+            episode.refusals += 1;
             let was_scout = episode.scout.is_some_and(|scout| end.sent_at >= scout);
             if was_scout {
                 episode.scout = None;
@@ -370,8 +388,11 @@ impl Pace {
 
     fn begin_episode(&mut self, retry_after: Option<Duration>, now: Monotonic) {
         let explored = self.is_exploring();
+        let was = self.aim;
         let again = !explored && self.past.resumed.is_some_and(|resumed| now.since(resumed) < SOON);
         self.learn_ceiling(explored, again, now);
+        if std::env::var_os("TRACE").is_some() { eprintln!("{:8.2} refused at {:.2} {:?} explored={explored} again={again} ceiling={:.2} probe_after={:.0}", now.0.as_secs_f64(), self.refused, was, self.ceiling.unwrap_or(0.0), self.probe_after); } // TRACE
+        let probed = matches!(was, Aim::Probe { .. });
         let wait = if again { self.past.patience * 2 } else { self.past.patience };
         self.episode = Some(Episode {
             began: now,
@@ -379,7 +400,9 @@ impl Pace {
             wait: wait.clamp(self.settings.wait_min, self.settings.wait_max),
             scout: None,
             explored,
+            probed,
             refused_scouts: 0,
+            refusals: 1,
         });
         self.past.began = Some(now);
         self.close_door(retry_after, now);
@@ -399,18 +422,23 @@ impl Pace {
         let ceiling = if self.ceiling.is_none() {
             through.min(self.rate)
         } else if explored {
-            self.count_probe(before);
+            self.count_probe(before, now);
             through.clamp((0.97 * before).min(self.rate), self.rate)
         } else if again {
             self.since_anchor(now).min(0.9 * before).max(0.5 * before)
         } else {
-            through.clamp(0.95 * before, before)
+            // It may have been somebody else's doing. If it happens often, it is not.
+            let often = self.past.unexplained.is_some_and(|at| now.since(at) < OFTEN);
+            self.past.unexplained = Some(now);
+            before * if often { 0.92 } else { 0.98 }
         };
         if !again || now.since(self.past.anchor) >= LATELY / 2 {
             self.past.anchor = now;
         }
-        if !explored {
+        if again && ceiling < 0.85 * before {
+            // The limit has fallen. It may well rise again, so for an hour it is asked about more often.
             self.probe_after = self.settings.probe_after_min.as_secs_f64();
+            self.past.fell = Some(now);
         }
         self.refused = self.rate;
         let ceiling = ceiling.clamp(self.settings.rate_min, self.settings.rate_max);
@@ -420,9 +448,11 @@ impl Pace {
     }
 
     /// A probe that failed makes the next one wait longer; one that found more does not.
-    fn count_probe(&mut self, before: f64) {
+    fn count_probe(&mut self, before: f64, now: Monotonic) {
+        let moves = self.past.fell.is_some_and(|fell| now.since(fell) < MOVES);
+        let longest = self.settings.probe_after_max.as_secs_f64() / if moves { 2.0 } else { 1.0 };
         if matches!(self.aim, Aim::Probe { .. }) && self.rate <= 1.06 * before {
-            self.probe_after = (2.0 * self.probe_after).min(self.settings.probe_after_max.as_secs_f64());
+            self.probe_after = (2.0 * self.probe_after).min(longest);
         }
     }
 
@@ -446,11 +476,16 @@ impl Pace {
         let Some(episode) = self.episode.take() else { return };
         let silence = now.since(episode.began);
         self.past.silence = silence.as_secs_f64();
+        if std::env::var_os("TRACE").is_some() { eprintln!("{:8.2} resumed after {:?} scouts={}", now.0.as_secs_f64(), silence, episode.refused_scouts); } // TRACE
         self.past.resumed = Some(now);
         self.past.patience = if episode.refused_scouts == 0 { episode.wait / 2 } else { episode.wait };
         self.past.patience = self.past.patience.max(self.settings.wait_min);
         if episode.explored {
             self.probe_after = self.probe_after.max(WORTH * self.past.silence);
+        }
+        if episode.probed {
+            let dear = (WORTH_REFUSAL * f64::from(episode.refusals)).min(WORTH_MAX);
+            self.probe_after = self.probe_after.max(dear);
         }
         self.next_at = now;
         self.stretch = Stretch { began: now, ..Stretch::default() };
@@ -486,7 +521,7 @@ impl Pace {
             return;
         }
         let before = self.ceiling.unwrap_or(self.rate);
-        self.count_probe(before);
+        self.count_probe(before, now);
         let ceiling = epoch.delivered.min(self.rate).max(0.5 * before.min(self.rate));
         self.refused = self.rate;
         self.ceiling = Some(ceiling.max(self.settings.rate_min));
