@@ -48,9 +48,8 @@ fn main() -> ExitCode {
     let groups = [("tuned", "tuned on", models::TUNED), ("unseen", "not tuned on", models::UNSEEN)];
     let mut found = false;
     for (group, title, models) in groups {
-        let is_asked = |model: &&Model| {
-            options.model.as_deref().is_none_or(|name| name == model.name || name == group)
-        };
+        let is_asked =
+            |model: &&Model| options.model.as_deref().is_none_or(|name| name == model.name || name == group);
         let asked: Vec<&Model> = models.iter().filter(is_asked).collect();
         if !asked.is_empty() {
             found = true;
@@ -104,9 +103,8 @@ struct Figures {
 
 impl Figures {
     fn of(model: &Model, kind: Kind, options: &Options) -> Self {
-        let hours: Vec<Hour> = (options.seed..options.seed + options.seeds)
-            .map(|seed| venues::run(model, kind, seed))
-            .collect();
+        let hours: Vec<Hour> =
+            (options.seed..options.seed + options.seeds).map(|seed| venues::run(model, kind, seed)).collect();
         let mean = |of: fn(&Hour) -> f64| hours.iter().map(of).sum::<f64>() / hours.len() as f64;
         let worst = |of: fn(&Hour) -> u64| hours.iter().map(of).max().unwrap_or_default();
         let reached: Option<Vec<usize>> = hours.iter().map(|hour| hour.reached_s).collect();

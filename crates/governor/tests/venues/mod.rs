@@ -81,7 +81,12 @@ pub struct Hour {
 
 /// Runs one hour.
 pub fn run(model: &Model, kind: Kind, seed: u64) -> Hour {
-    Street::new(model, kind, seed).hour()
+    Street::new(model, kind, seed).hour(HOUR_S)
+}
+
+/// Runs the first minutes only, enough to see how soon a rate is reached.
+pub fn run_start(model: &Model, kind: Kind, seed: u64) -> Hour {
+    Street::new(model, kind, seed).hour(3 * KEPT_S)
 }
 
 /// Randomness from a seed, the simulation's own.
@@ -210,7 +215,7 @@ impl<'a> Street<'a> {
         }
     }
 
-    fn hour(mut self) -> Hour {
+    fn hour(mut self, length_s: usize) -> Hour {
         for client in 0..self.clients.len() {
             self.clients[client].cost = self.draw_cost();
             match self.model.demand {
@@ -218,7 +223,7 @@ impl<'a> Street<'a> {
                 _ => self.plan(0, Happening::Want { client }),
             }
         }
-        let end_ns = (HOUR_S as f64 * NS) as u64;
+        let end_ns = (length_s as f64 * NS) as u64;
         while let Some(Reverse(event)) = self.events.pop() {
             if event.at_ns >= end_ns {
                 break;
@@ -252,8 +257,8 @@ impl<'a> Street<'a> {
         };
         if is_on {
             let first = self.clients[client].wanted == 0;
-            // What could not be fetched within a few seconds is not worth fetching any more.
-            self.clients[client].wanted = (self.clients[client].wanted + 1).min((5.0 * rate) as u64 + 1);
+            // What could not be fetched within a second is not worth fetching any more.
+            self.clients[client].wanted = (self.clients[client].wanted + 1).min(rate as u64 + 1);
             self.wanted[now as usize] += 1;
             if first {
                 self.try_send(client);

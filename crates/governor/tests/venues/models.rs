@@ -27,7 +27,11 @@ pub enum Demand {
     /// So many requests a second, at random.
     Rate(f64),
     /// So many a second for a while, then none.
-    Bursts { rate: f64, on_s: f64, off_s: f64 },
+    Bursts {
+        rate: f64,
+        on_s: f64,
+        off_s: f64,
+    },
 }
 
 /// The way there and back.
@@ -55,6 +59,7 @@ const STEPS: fn(f64) -> f64 = |now| match now {
 };
 /// Thirty per cent, two minutes out of five.
 const VISITS: fn(f64) -> f64 = |now| if now % 300.0 < 120.0 { 15.0 } else { 0.0 };
+const RARE_VISITS: fn(f64) -> f64 = |now| if now % 900.0 > 780.0 { 15.0 } else { 0.0 };
 const DRIFT: fn(f64) -> f64 = |now| 1.0 + 0.2 * (std::f64::consts::TAU * now / 1_200.0).sin();
 
 const PLAIN: Model = Model {
@@ -120,7 +125,12 @@ pub static TUNED: &[Model] = &[
         whole_hour: true,
         ..PLAIN
     },
-    Model { name: "three clients", about: "500 in any 10 s, three clients that do not know of each other", clients: 3, ..PLAIN },
+    Model {
+        name: "three clients",
+        about: "500 in any 10 s, three clients that do not know of each other",
+        clients: 3,
+        ..PLAIN
+    },
 ];
 
 /// Those it was not tuned on.
@@ -215,6 +225,15 @@ pub static UNSEEN: &[Model] = &[
         ..PLAIN
     },
     Model {
+        name: "rare stranger",
+        about: "500 in any 10 s, a stranger uses 30 % two minutes out of fifteen",
+        venue: || {
+            Box::new(Shared { inner: Sliding::new(&[(500.0, 10.0)]), stranger: RARE_VISITS, next: 0.0 })
+        },
+        capacity: |now| 50.0 - RARE_VISITS(now),
+        ..PLAIN
+    },
+    Model {
         name: "refusals count",
         about: "500 in any 10 s, refusals count too",
         venue: || Box::new(Sliding { counts_refused: true, ..Sliding::new(&[(500.0, 10.0)]) }),
@@ -223,7 +242,9 @@ pub static UNSEEN: &[Model] = &[
     Model {
         name: "slow refusals",
         about: "500 in any 10 s, a refusal takes 2 s",
-        venue: || Box::new(Refusing { inner: Sliding::new(&[(500.0, 10.0)]), delay_s: 2.0, retry_after_s: None }),
+        venue: || {
+            Box::new(Refusing { inner: Sliding::new(&[(500.0, 10.0)]), delay_s: 2.0, retry_after_s: None })
+        },
         ..PLAIN
     },
     Model {

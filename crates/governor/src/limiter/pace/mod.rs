@@ -28,6 +28,7 @@
 
 mod latency;
 mod meter;
+mod slots;
 mod told;
 
 use std::time::Duration;
@@ -36,7 +37,8 @@ use catchment_model::Monotonic;
 
 use self::latency::{Epoch, Latency};
 use self::meter::Meter;
-use self::told::Told;
+use self::slots::Slots;
+use self::told::{Quota, Told};
 use super::dice::Dice;
 use super::{End, Feedback, Gauge, Limiter, Outcome, Verdict};
 
@@ -109,12 +111,22 @@ impl Default for PaceSettings {
     }
 }
 
-/// A refusal this soon after the one before says that the ceiling is wrong.
+/// A silence longer than this, in seconds, is worth a larger step to avoid the next.
+const DEAR_S: f64 = 5.0;
+/// A refusal this soon after the one before says that the ceiling is wrong; where silences are long, within four of them.
 const SOON: Duration = Duration::from_secs(10);
-/// What was let through is counted over this.
+/// A ceiling younger than this is not yet tried.
+const FRESH: Duration = Duration::from_secs(30);
+/// What was let through is counted over this at least.
 const LATELY: Duration = Duration::from_secs(10);
+/// A ceiling held for so long is proven.
+const PROVEN_S: f64 = 60.0;
+/// The longest time over which to count what was let through.
+const HORIZON_MAX: Duration = Duration::from_secs(80);
 /// Two refusals that we did nothing for, this close together, are not chance.
 const OFTEN: Duration = Duration::from_secs(120);
+/// Within this after a refusal, the next may still come of the same crowd.
+const CROWD: Duration = Duration::from_secs(15);
 /// A limit that fell is taken for one that moves, for so long.
 const MOVES: Duration = Duration::from_secs(3_600);
 /// After a refusal the rate comes back within this.
@@ -122,6 +134,8 @@ const RETURN: Duration = Duration::from_secs(2);
 /// How long a warning by latency slows us, and how soon a second one must follow to be believed.
 const EASE: Duration = Duration::from_secs(4);
 const SECOND_STRIKE: Duration = Duration::from_secs(45);
+/// For how long a venue that was slow without us is not believed to be slow through us.
+const MOODY: Duration = Duration::from_secs(600);
 /// What a refusal costs sets how long until the next is risked: so many seconds for each second of silence and for each
 /// refusal, and at most so many.
 const WORTH: f64 = 20.0;
@@ -150,6 +164,7 @@ pub struct Pace {
     own: u64,
     stretch: Stretch,
     meter: Meter,
+    sent: Meter,
     latency: Latency,
     episode: Option<Episode>,
     past: Past,
@@ -159,8 +174,8 @@ pub struct Pace {
     failing: f64,
     timing_out: f64,
     told: Option<Told>,
-    /// The largest quota a venue said was left.
-    quota: u64,
+    quota: Quota,
+    slots: Slots,
 }
 
 /// What the growth of the rate is after.
@@ -169,7 +184,8 @@ enum Aim {
     Start,
     Regain,
     Hold { calm: f64 },
-    Close,
+    Close { to: f64 },
+    Return,
     Probe { step: f64, tried: f64 },
 }
 
@@ -201,6 +217,7 @@ struct Episode {
 #[derive(Debug, Clone, Copy)]
 struct Past {
     began: Option<Monotonic>,
+    explored: bool,
     resumed: Option<Monotonic>,
     /// From when on the next estimate counts.
     anchor: Monotonic,
@@ -209,14 +226,25 @@ struct Past {
     patience: Duration,
     /// When the limit was last seen to be lower than before.
     fell: Option<Monotonic>,
+    /// The ceiling that was last held for a good while; zero if none was since it fell.
+    proven: f64,
+    /// The ceiling that was proven before it fell; zero if it did not fall.
+    former: f64,
+    /// How far back to look for what was let through. A ceiling that soon proves wrong was counted over too short a
+    /// time: the venue's window is longer.
+    horizon: Duration,
     /// When we were last refused at a rate that had worked.
     unexplained: Option<Monotonic>,
+    /// How many of those followed each other with some calm between.
+    sinking: u32,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Strike {
     eased_until: Monotonic,
     last: Option<Monotonic>,
+    /// Until when latency alone is not believed: it rose while all that was sent came back.
+    moody_until: Option<Monotonic>,
 }
 
 impl Pace {
@@ -234,23 +262,30 @@ impl Pace {
             own: 0,
             stretch: Stretch::default(),
             meter: Meter::new(),
+            sent: Meter::new(),
             latency: Latency::new(),
             episode: None,
             past: Past {
                 began: None,
+                explored: false,
                 resumed: None,
                 anchor: Monotonic::default(),
                 silence: 0.0,
                 patience: settings.wait_min,
                 fell: None,
+                proven: 0.0,
+                former: 0.0,
+                horizon: LATELY,
                 unexplained: None,
+                sinking: 0,
             },
             probe_after: settings.probe_after_min.as_secs_f64(),
             strike: Strike::default(),
             failing: 0.0,
             timing_out: 0.0,
             told: None,
-            quota: 0,
+            quota: Quota::default(),
+            slots: Slots::new(),
             settings,
         }
     }
@@ -286,12 +321,18 @@ impl Pace {
     }
 
     fn told_rate(&self, now: Monotonic) -> Option<f64> {
-        self.told.as_ref().and_then(|told| told.rate(self.inflight_cost, now))
+        let used = self.told.as_ref().and_then(|told| told.rate(self.inflight_cost, now));
+        let left = self.quota.rate(self.inflight_cost, now);
+        match (used, left) {
+            (Some(used), Some(left)) => Some(used.min(left)),
+            (used, left) => used.or(left),
+        }
     }
 
     fn inflight_max(&self) -> u32 {
         let p99 = self.latency.p99().unwrap_or(Duration::from_secs(1)).as_secs_f64();
-        ((2.0 * self.rate * p99 + 2.0) as u32).clamp(1, self.settings.inflight_max)
+        let slots = self.slots.cap().unwrap_or(u32::MAX).min(self.settings.inflight_max).max(1);
+        ((2.0 * self.rate * p99 + 2.0) as u32).clamp(1, slots)
     }
 
     /// Follows whether the rate is used; grows it if so.
@@ -328,25 +369,39 @@ impl Pace {
             }
             Aim::Regain => {
                 let target = self.settings.hold_share * ceiling;
-                self.rate = (self.rate * (1.0 + self.settings.regain_growth).powf(length).min(1.5)).min(target);
+                self.rate =
+                    (self.rate * (1.0 + self.settings.regain_growth).powf(length).min(1.5)).min(target);
                 if self.rate >= target {
                     self.aim = Aim::Hold { calm: 0.0 };
                 }
             }
             Aim::Hold { calm } => {
                 *calm += length;
+                if *calm >= PROVEN_S {
+                    self.past.proven = ceiling;
+                }
                 let is_vague = self.refused.is_finite() && self.refused > 1.15 * ceiling;
                 if is_vague && *calm >= (self.past.silence * WORTH / 2.0).max(LATELY.as_secs_f64()) {
-                    self.aim = Aim::Close;
+                    self.aim = Aim::Close { to: self.settings.hold_share * self.refused };
+                } else if *calm >= self.probe_after && self.past.former > 1.1 * ceiling {
+                    self.aim = Aim::Return;
                 } else if *calm >= self.probe_after {
                     self.rate = self.rate.max(0.99 * ceiling);
                     self.aim = Aim::Probe { step: self.settings.probe_step, tried: f64::INFINITY };
                 }
             }
-            Aim::Close => {
+            Aim::Close { to } => {
                 self.rate *= 1.02_f64.powf(length).min(1.1);
-                if self.rate >= self.settings.hold_share * self.refused {
+                if self.rate >= *to {
                     self.aim = Aim::Probe { step: self.settings.probe_step, tried: 0.0 };
+                }
+            }
+            Aim::Return => {
+                self.rate *= 1.02_f64.powf(length).min(1.1);
+                if self.rate >= self.settings.hold_share * self.past.former {
+                    self.ceiling = Some(self.past.former);
+                    self.past.former = 0.0;
+                    self.aim = Aim::Hold { calm: 0.0 };
                 }
             }
             Aim::Probe { step, tried } => {
@@ -361,7 +416,10 @@ impl Pace {
                 }
             }
         }
-        self.rate = self.rate.min(told.unwrap_or(f64::INFINITY)).clamp(self.settings.rate_min, self.settings.rate_max);
+        self.rate = self
+            .rate
+            .min(told.unwrap_or(f64::INFINITY))
+            .clamp(self.settings.rate_min, self.settings.rate_max);
     }
 
     /// Too fast.
@@ -388,11 +446,11 @@ impl Pace {
 
     fn begin_episode(&mut self, retry_after: Option<Duration>, now: Monotonic) {
         let explored = self.is_exploring();
-        let was = self.aim;
-        let again = !explored && self.past.resumed.is_some_and(|resumed| now.since(resumed) < SOON);
+        let probed = matches!(self.aim, Aim::Probe { .. });
+        let is_dear = !self.past.explored && self.past.silence > DEAR_S;
+        let soon = if is_dear { SOON.max(Duration::from_secs_f64(4.0 * self.past.silence)) } else { SOON };
+        let again = !explored && self.past.resumed.is_some_and(|resumed| now.since(resumed) < soon);
         self.learn_ceiling(explored, again, now);
-        if std::env::var_os("TRACE").is_some() { eprintln!("{:8.2} refused at {:.2} {:?} explored={explored} again={again} ceiling={:.2} probe_after={:.0}", now.0.as_secs_f64(), self.refused, was, self.ceiling.unwrap_or(0.0), self.probe_after); } // TRACE
-        let probed = matches!(was, Aim::Probe { .. });
         let wait = if again { self.past.patience * 2 } else { self.past.patience };
         self.episode = Some(Episode {
             began: now,
@@ -405,20 +463,22 @@ impl Pace {
             refusals: 1,
         });
         self.past.began = Some(now);
+        self.past.explored = explored;
         self.close_door(retry_after, now);
     }
 
     fn is_exploring(&self) -> bool {
         match self.aim {
-            Aim::Start | Aim::Close | Aim::Probe { .. } => true,
+            Aim::Start | Aim::Close { .. } | Aim::Return | Aim::Probe { .. } => true,
             Aim::Regain | Aim::Hold { .. } => self.ceiling.is_none(),
         }
     }
 
     /// Settles the ceiling, and the rate below it, after a refusal.
     fn learn_ceiling(&mut self, explored: bool, again: bool, now: Monotonic) {
-        let through = self.meter.rate(LATELY, now);
         let before = self.ceiling.unwrap_or(self.rate);
+        self.learn_horizon(explored, before, now);
+        let through = self.meter.rate(self.past.horizon, now);
         let ceiling = if self.ceiling.is_none() {
             through.min(self.rate)
         } else if explored {
@@ -427,20 +487,58 @@ impl Pace {
         } else if again {
             self.since_anchor(now).min(0.9 * before).max(0.5 * before)
         } else {
-            // It may have been somebody else's doing. If it happens often, it is not.
-            let often = self.past.unexplained.is_some_and(|at| now.since(at) < OFTEN);
-            self.past.unexplained = Some(now);
-            before * if often { 0.92 } else { 0.98 }
+            before * self.caution(now)
         };
         if !again || now.since(self.past.anchor) >= LATELY / 2 {
             self.past.anchor = now;
         }
-        if again && ceiling < 0.85 * before {
-            // The limit has fallen. It may well rise again, so for an hour it is asked about more often.
+        if ceiling > 0.9 * self.past.former {
+            self.past.former = 0.0;
+        }
+        let has_fallen = !explored && ceiling < 0.8 * self.past.proven;
+        if has_fallen {
+            // It may well rise again, so for an hour it is asked about more often, and first where it was.
             self.probe_after = self.settings.probe_after_min.as_secs_f64();
             self.past.fell = Some(now);
+            self.past.former = self.past.proven;
+            self.past.proven = 0.0;
         }
         self.refused = self.rate;
+        self.settle(ceiling);
+    }
+
+    /// What to keep of the ceiling after a refusal at a rate that had worked. One may be somebody else's doing, and so
+    /// may one right after it: the gap that our silence left moves out of the venue's window. One that comes after some
+    /// calm, again and again, is a limit that sinks.
+    fn caution(&mut self, now: Monotonic) -> f64 {
+        let calm = self.past.resumed.map_or(Duration::MAX, |resumed| now.since(resumed));
+        let is_chain = self.past.unexplained.is_some_and(|at| now.since(at) < OFTEN);
+        self.past.unexplained = Some(now);
+        if !is_chain {
+            self.past.sinking = 0;
+        } else if calm > CROWD {
+            self.past.sinking += 1;
+        }
+        let keep: f64 = match self.past.sinking {
+            0 if is_chain => 0.97,
+            0 => 0.99,
+            1 => 0.93,
+            _ => 0.90,
+        };
+        if self.past.silence > DEAR_S { keep.min(0.95) } else { keep }
+    }
+
+    fn learn_horizon(&mut self, explored: bool, before: f64, now: Monotonic) {
+        let is_fresh = self.past.resumed.is_some_and(|resumed| now.since(resumed) < FRESH);
+        if !explored && is_fresh && self.past.explored {
+            self.past.horizon = (self.past.horizon * 2).min(HORIZON_MAX);
+        } else if explored && self.ceiling.is_some() && self.rate > 1.06 * before {
+            self.past.horizon = (self.past.horizon / 2).max(LATELY);
+        }
+    }
+
+    /// Goes on below a ceiling.
+    fn settle(&mut self, ceiling: f64) {
         let ceiling = ceiling.clamp(self.settings.rate_min, self.settings.rate_max);
         self.ceiling = Some(ceiling);
         self.rate = (self.settings.cut_share * ceiling).max(self.settings.rate_min);
@@ -451,7 +549,8 @@ impl Pace {
     fn count_probe(&mut self, before: f64, now: Monotonic) {
         let moves = self.past.fell.is_some_and(|fell| now.since(fell) < MOVES);
         let longest = self.settings.probe_after_max.as_secs_f64() / if moves { 2.0 } else { 1.0 };
-        if matches!(self.aim, Aim::Probe { .. }) && self.rate <= 1.06 * before {
+        let found_more = self.rate > 1.06 * before;
+        if matches!(self.aim, Aim::Return) || (matches!(self.aim, Aim::Probe { .. }) && !found_more) {
             self.probe_after = (2.0 * self.probe_after).min(longest);
         }
     }
@@ -459,12 +558,13 @@ impl Pace {
     /// What was let through since the last time nothing was left, a second; no opinion if that was just now.
     fn since_anchor(&mut self, now: Monotonic) -> f64 {
         let span = now.since(self.past.anchor);
-        if span < LATELY / 2 { f64::INFINITY } else { self.meter.rate(span, now) }
+        if span < LATELY / 2 { f64::INFINITY } else { self.meter.rate(span.max(self.past.horizon), now) }
     }
 
     fn close_door(&mut self, retry_after: Option<Duration>, now: Monotonic) {
         let Some(episode) = &mut self.episode else { return };
-        let asked = retry_after.map(|wait| wait.clamp(self.settings.retry_after_min, self.settings.retry_after_max));
+        let asked =
+            retry_after.map(|wait| wait.clamp(self.settings.retry_after_min, self.settings.retry_after_max));
         let wait = asked.unwrap_or(episode.wait);
         // On top, never less: the venue said when.
         let wait = wait.mul_f64(1.0 + self.dice.between(0.0, self.settings.jitter));
@@ -474,9 +574,9 @@ impl Pace {
     /// The scout came through.
     fn resume(&mut self, now: Monotonic) {
         let Some(episode) = self.episode.take() else { return };
+        self.slots.judge(now);
         let silence = now.since(episode.began);
         self.past.silence = silence.as_secs_f64();
-        if std::env::var_os("TRACE").is_some() { eprintln!("{:8.2} resumed after {:?} scouts={}", now.0.as_secs_f64(), silence, episode.refused_scouts); } // TRACE
         self.past.resumed = Some(now);
         self.past.patience = if episode.refused_scouts == 0 { episode.wait / 2 } else { episode.wait };
         self.past.patience = self.past.patience.max(self.settings.wait_min);
@@ -509,24 +609,28 @@ impl Pace {
         if !is_slow || self.episode.is_some() || now < self.strike.eased_until {
             return;
         }
+        let lately = self.meter.rate(LATELY, now);
+        let is_short = lately < 0.93 * self.sent.rate(LATELY, now);
+        let is_moody = self.strike.moody_until.is_some_and(|until| now < until);
+        if is_moody && !is_short {
+            return;
+        }
         let is_second = self.strike.last.is_some_and(|last| now.since(last) < SECOND_STRIKE);
-        self.strike = Strike { eased_until: Monotonic(now.0 + EASE), last: Some(now) };
+        self.strike.eased_until = Monotonic(now.0 + EASE);
+        self.strike.last = Some(now);
         if !is_second {
             return;
         }
-        let explored = self.is_exploring();
-        if !explored && epoch.delivered > 0.97 * self.rate {
-            // All that we send comes back: the venue is slow, and not through us.
-            self.latency.rebase(epoch.median);
+        if !self.is_exploring() && !is_short {
+            // All that we send comes back: the venue is slow at times, and not through us.
+            self.strike.moody_until = Some(Monotonic(now.0 + MOODY));
             return;
         }
         let before = self.ceiling.unwrap_or(self.rate);
         self.count_probe(before, now);
-        let ceiling = epoch.delivered.min(self.rate).max(0.5 * before.min(self.rate));
+        let through = lately.max(epoch.delivered).min(self.rate);
         self.refused = self.rate;
-        self.ceiling = Some(ceiling.max(self.settings.rate_min));
-        self.rate = (self.settings.cut_share * ceiling).max(self.settings.rate_min);
-        self.aim = Aim::Regain;
+        self.settle(through.max(0.5 * before.min(self.rate)));
         self.strike.last = None;
     }
 
@@ -544,11 +648,8 @@ impl Pace {
             }
         }
         if let Some((left, renewed_in)) = feedback.remaining {
-            self.quota = self.quota.max(left);
-            let usable = left.saturating_sub(self.inflight_cost);
-            let is_scarce = (usable as f64) < (0.05 * self.quota as f64).max(1.0);
-            if is_scarce {
-                let gap = renewed_in / (usable.clamp(1, u64::from(u32::MAX)) as u32);
+            self.quota.hear(left, renewed_in, sent_at, now);
+            if let Some(gap) = self.quota.gap(self.inflight_cost) {
                 self.next_at = self.next_at.max(Monotonic(now.0 + gap.min(self.settings.retry_after_max)));
             }
         }
@@ -591,7 +692,10 @@ impl Limiter for Pace {
 
     fn sent(&mut self, cost: u32, now: Monotonic) {
         self.meter.start(now);
+        self.sent.start(now);
+        self.sent.add(cost, now);
         self.inflight += 1;
+        self.slots.sent(self.inflight, now);
         self.inflight_cost += u64::from(cost);
         if let Some(episode) = &mut self.episode {
             if now >= episode.closed_until {
@@ -633,7 +737,10 @@ impl Limiter for Pace {
                     self.watch_latency(epoch, now);
                 }
             }
-            Outcome::Refused => self.refused(end, now),
+            Outcome::Refused => {
+                self.slots.refused(end.sent_at, now);
+                self.refused(end, now);
+            }
             Outcome::TimedOut if self.is_scout(end) => self.refused(end, now),
             Outcome::Banned => self.banned(end, now),
             Outcome::TimedOut | Outcome::Abandoned => {}
@@ -652,7 +759,7 @@ impl Limiter for Pace {
             (None, Aim::Start) => "start",
             (None, Aim::Regain) => "regain",
             (None, Aim::Hold { .. }) => "hold",
-            (None, Aim::Close) => "close",
+            (None, Aim::Close { .. } | Aim::Return) => "climb",
             (None, Aim::Probe { .. }) => "probe",
         };
         Gauge {

@@ -99,3 +99,59 @@ impl Told {
         self.mark = Mark { at: now, used: used.used, own };
     }
 }
+
+/// What a venue says is left, and how soon there is all of it again.
+///
+/// Some count down to a moment when all is back; then what is left may be spread over the time until then. Others name
+/// the length of a window that slides, and only running dry means anything.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Quota {
+    largest: u64,
+    left: u64,
+    renewed_in: Duration,
+    heard_at: Monotonic,
+    /// An earlier telling, to see whether the time counts down.
+    mark: Option<(Duration, Monotonic)>,
+    counts_down: bool,
+}
+
+impl Quota {
+    pub(super) fn hear(&mut self, left: u64, renewed_in: Duration, sent_at: Monotonic, now: Monotonic) {
+        if sent_at < self.renewed_at() && left > self.left && renewed_in > self.renewed_in {
+            // A new window; what still comes of the old one is older than this.
+            self.mark = None;
+        }
+        self.largest = self.largest.max(left);
+        (self.left, self.renewed_in, self.heard_at) = (left, renewed_in, now);
+        match self.mark {
+            None => self.mark = Some((renewed_in, now)),
+            Some((then, at)) if now.since(at) >= STRANGER_SPAN => {
+                let counted = then.saturating_sub(renewed_in).as_secs_f64();
+                self.counts_down = counted > 0.5 * now.since(at).as_secs_f64();
+                self.mark = Some((renewed_in, now));
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// The rate that makes it last until there is all of it again.
+    pub(super) fn rate(&self, under_way: u64, now: Monotonic) -> Option<f64> {
+        if !self.counts_down || now >= self.renewed_at() {
+            return None;
+        }
+        let time = self.renewed_at().since(now).as_secs_f64().max(0.1);
+        let usable = (self.left as f64 - under_way as f64 - 0.01 * self.largest as f64).max(0.1);
+        Some(usable / time)
+    }
+
+    /// How long to wait before the next when hardly anything is left.
+    pub(super) fn gap(&self, under_way: u64) -> Option<Duration> {
+        let usable = self.left.saturating_sub(under_way);
+        let is_scarce = (usable as f64) < (0.05 * self.largest as f64).max(1.0);
+        is_scarce.then(|| self.renewed_in / u32::try_from(usable.max(1)).unwrap_or(u32::MAX))
+    }
+
+    fn renewed_at(&self) -> Monotonic {
+        Monotonic(self.heard_at.0 + self.renewed_in)
+    }
+}

@@ -1,0 +1,115 @@
+//! Venues that count requests under way, not requests a second.
+//!
+//! A rate limit refuses at whatever level happens to be under way, and lets thousands through at that level. A limit on
+//! slots refuses nearly everything above one level and nothing below it. So refusals are counted by how many were under
+//! way when the refused request left, beside all that left at that level. Only levels up to 64 are watched: a venue
+//! with more slots is better described by its rate.
+
+use std::time::Duration;
+
+use catchment_model::Monotonic;
+
+const LEVELS: usize = 65;
+const RECENT: usize = 256;
+/// This share of what left above a level must have been refused.
+const SHARE_MIN: f32 = 0.15;
+/// So many refusals, in so many episodes, are believed.
+const REFUSALS_MIN: f32 = 3.0;
+const EPISODES_MIN: u32 = 2;
+/// One more is tried after this long without a refusal, and twice that each time it was refused.
+const RETRY_MIN: Duration = Duration::from_secs(600);
+const RETRY_MAX: Duration = Duration::from_secs(3_600);
+
+#[derive(Debug)]
+pub(super) struct Slots {
+    recent: Box<[(Monotonic, u8); RECENT]>,
+    next: usize,
+    left: [f32; LEVELS],
+    refused: [f32; LEVELS],
+    episodes: u32,
+    halved_at: Monotonic,
+    cap: Option<u32>,
+    calm_since: Monotonic,
+    retry: Duration,
+}
+
+impl Slots {
+    pub(super) fn new() -> Self {
+        Self {
+            recent: Box::new([(Monotonic::default(), 0); RECENT]),
+            next: 0,
+            left: [0.0; LEVELS],
+            refused: [0.0; LEVELS],
+            episodes: 0,
+            halved_at: Monotonic::default(),
+            cap: None,
+            calm_since: Monotonic::default(),
+            retry: RETRY_MIN,
+        }
+    }
+
+    /// How many may be under way, if that is what the venue counts.
+    pub(super) fn cap(&self) -> Option<u32> {
+        self.cap
+    }
+
+    /// One has left, and this many are under way now.
+    pub(super) fn sent(&mut self, inflight: u32, now: Monotonic) {
+        let level = (inflight as usize).min(LEVELS - 1);
+        self.recent[self.next % RECENT] = (now, level as u8);
+        self.next = self.next.wrapping_add(1);
+        self.left[level] += 1.0;
+        if let Some(cap) = self.cap
+            && inflight >= cap
+            && now.since(self.calm_since) >= self.retry
+        {
+            self.cap = Some(cap + 1);
+            self.calm_since = now;
+        }
+    }
+
+    /// One that left at `sent_at` was refused.
+    pub(super) fn refused(&mut self, sent_at: Monotonic, now: Monotonic) {
+        let Some(level) = self.level(sent_at) else { return };
+        self.refused[level] += 1.0;
+        let was_one_more = self.cap.is_some_and(|cap| level as u32 >= cap && cap > 1);
+        if was_one_more && now.since(self.calm_since) < self.retry {
+            self.cap = self.cap.map(|cap| cap - 1);
+            self.retry = (self.retry * 2).min(RETRY_MAX);
+        }
+        self.calm_since = now;
+    }
+
+    /// An episode is over: does what was refused look like slots?
+    pub(super) fn judge(&mut self, now: Monotonic) {
+        self.forget(now);
+        self.episodes += 1;
+        let Some(lowest) = self.refused.iter().position(|refused| *refused > 0.0) else { return };
+        let refused: f32 = self.refused[lowest..].iter().sum();
+        let left: f32 = self.left[lowest..].iter().sum();
+        let is_watched = (2..LEVELS - 1).contains(&lowest);
+        let is_clear =
+            refused >= REFUSALS_MIN && self.episodes >= EPISODES_MIN && refused >= SHARE_MIN * left;
+        if is_watched && is_clear {
+            let cap = lowest as u32 - 1;
+            self.cap = Some(self.cap.map_or(cap, |before| before.min(cap)));
+        }
+    }
+
+    fn level(&self, sent_at: Monotonic) -> Option<usize> {
+        let found = self.recent.iter().find(|(at, _)| *at == sent_at)?;
+        Some(usize::from(found.1))
+    }
+
+    fn forget(&mut self, now: Monotonic) {
+        if now.since(self.halved_at) < RETRY_MIN {
+            return;
+        }
+        self.halved_at = now;
+        self.episodes /= 2;
+        for count in self.left.iter_mut().chain(&mut self.refused) {
+            *count /= 2.0;
+        }
+        self.refused.iter_mut().filter(|count| **count < 0.3).for_each(|count| *count = 0.0);
+    }
+}
