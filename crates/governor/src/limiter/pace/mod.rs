@@ -17,118 +17,45 @@
 //!    up to ten minutes. Past 106 % of the ceiling the limit was raised indeed, and the steps double.
 //! 5. **Latency.** Some venues queue before they refuse. A median above twice the best makes us ease off for four
 //!    seconds; only if it rises again soon after, and less comes back than we send, is it our queue.
-//! 6. **Headers** come before guesses: see [`told`](self::told).
+//! 6. **Headers** come before guesses: see `told`.
+//! 7. **Slots.** Some venues count requests under way instead: see `slots`.
 //!
 //! The rate only grows while requests really leave at it: a quiet hour raises nothing and costs nothing. What a refusal
 //! costs (the silence after it) sets how seldom the next may be risked, so venues that shut the door for long are
 //! asked less often.
 //!
+//! What follows here steers; `learn` holds what is made of a refusal.
+//!
 //! Limits: a window far longer than two minutes is learned by running into it; several clients that do not know of each
-//! other share evenly only on average.
+//! other share evenly only on average; a stranger who comes and goes is learned anew each time, for some refusals.
 
 mod latency;
+mod learn;
 mod meter;
+mod settings;
 mod slots;
 mod told;
+
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
 use catchment_model::Monotonic;
 
 use self::latency::{Epoch, Latency};
+use self::learn::{Episode, Past};
 use self::meter::Meter;
+pub use self::settings::PaceSettings;
 use self::slots::Slots;
 use self::told::{Quota, Told};
 use super::dice::Dice;
 use super::{End, Feedback, Gauge, Limiter, Outcome, Verdict};
 
-/// What `pace` is told by the configuration. The defaults suit a venue of which nothing is known.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct PaceSettings {
-    /// Cost a second at a cold start. 2.
-    pub start_rate: f64,
-    /// Never slower than this, in cost a second. 0.02.
-    pub rate_min: f64,
-    /// Never faster than this, in cost a second. No bound.
-    pub rate_max: f64,
-    /// How much faster each second, until the first refusal. 0.10.
-    pub start_growth: f64,
-    /// How much faster each second, back up to what is known to work. 0.05.
-    pub regain_growth: f64,
-    /// How much of the ceiling is used while holding. 0.96.
-    pub hold_share: f64,
-    /// How much of the ceiling is used just after a refusal. 0.95.
-    pub cut_share: f64,
-    /// The first step of a probe. 0.01.
-    pub probe_step: f64,
-    /// The largest step of a probe that keeps succeeding. 0.16.
-    pub probe_step_max: f64,
-    /// How long a step is tried before the next. 12 s.
-    pub probe_pause: Duration,
-    /// How long the rate is held before the first probe. 60 s.
-    pub probe_after_min: Duration,
-    /// How long at most, after probes that failed. 600 s.
-    pub probe_after_max: Duration,
-    /// How far a gap between two requests may differ from the even one, either way. 0.10.
-    pub jitter: f64,
-    /// The first wait after a refusal without Retry-After. 1 s.
-    pub wait_min: Duration,
-    /// The longest wait after refusals without Retry-After. 60 s.
-    pub wait_max: Duration,
-    /// A shorter Retry-After is taken for this. 0.5 s.
-    pub retry_after_min: Duration,
-    /// A longer Retry-After is taken for this. 1 h.
-    pub retry_after_max: Duration,
-    /// How long to stay away after a ban that names no end. 5 min.
-    pub ban: Duration,
-    /// Never more than this under way. 4096.
-    pub inflight_max: u32,
-}
-
-impl Default for PaceSettings {
-    fn default() -> Self {
-        Self {
-            start_rate: 2.0,
-            rate_min: 0.02,
-            rate_max: f64::INFINITY,
-            start_growth: 0.10,
-            regain_growth: 0.05,
-            hold_share: 0.96,
-            cut_share: 0.95,
-            probe_step: 0.01,
-            probe_step_max: 0.16,
-            probe_pause: Duration::from_secs(12),
-            probe_after_min: Duration::from_secs(60),
-            probe_after_max: Duration::from_secs(600),
-            jitter: 0.10,
-            wait_min: Duration::from_secs(1),
-            wait_max: Duration::from_secs(60),
-            retry_after_min: Duration::from_millis(500),
-            retry_after_max: Duration::from_secs(3_600),
-            ban: Duration::from_secs(300),
-            inflight_max: 4_096,
-        }
-    }
-}
-
-/// A silence longer than this, in seconds, is worth a larger step to avoid the next.
-const DEAR_S: f64 = 5.0;
-/// A refusal this soon after the one before says that the ceiling is wrong; where silences are long, within four of them.
-const SOON: Duration = Duration::from_secs(10);
-/// A ceiling younger than this is not yet tried.
-const FRESH: Duration = Duration::from_secs(30);
 /// What was let through is counted over this at least.
 const LATELY: Duration = Duration::from_secs(10);
 /// A ceiling held for so long is proven.
 const PROVEN_S: f64 = 60.0;
-/// The longest time over which to count what was let through.
-const HORIZON_MAX: Duration = Duration::from_secs(80);
-/// Two refusals that we did nothing for, this close together, are not chance.
-const OFTEN: Duration = Duration::from_secs(120);
-/// Within this after a refusal, the next may still come of the same crowd.
-const CROWD: Duration = Duration::from_secs(15);
-/// A limit that fell is taken for one that moves, for so long.
-const MOVES: Duration = Duration::from_secs(3_600);
 /// After a refusal the rate comes back within this.
 const RETURN: Duration = Duration::from_secs(2);
 /// How long a warning by latency slows us, and how soon a second one must follow to be believed.
@@ -136,14 +63,13 @@ const EASE: Duration = Duration::from_secs(4);
 const SECOND_STRIKE: Duration = Duration::from_secs(45);
 /// For how long a venue that was slow without us is not believed to be slow through us.
 const MOODY: Duration = Duration::from_secs(600);
-/// What a refusal costs sets how long until the next is risked: so many seconds for each second of silence and for each
-/// refusal, and at most so many.
+/// Seconds of work for each second of silence that a refusal costs, before the next is risked.
 const WORTH: f64 = 20.0;
-const WORTH_REFUSAL: f64 = 200.0;
-const WORTH_MAX: f64 = 1_800.0;
 /// A stretch has so many requests and seconds at least, or it says nothing about how much the rate is used.
 const STRETCH_SENDS_MIN: u32 = 4;
 const STRETCH_S_MIN: f64 = 0.25;
+/// No gap is longer than a day, in seconds: what costs more than can be had in a day goes anyway.
+const GAP_S_MAX: f64 = 86_400.0;
 /// The catching up that a late timer may cause.
 const SLACK: Duration = Duration::from_millis(5);
 
@@ -198,47 +124,6 @@ struct Stretch {
     planned: f64,
 }
 
-/// From the first refusal to the first answer after it.
-#[derive(Debug, Clone, Copy)]
-struct Episode {
-    began: Monotonic,
-    closed_until: Monotonic,
-    wait: Duration,
-    scout: Option<Monotonic>,
-    /// It was refused at a rate we had not tried before.
-    explored: bool,
-    /// It was refused in a probe.
-    probed: bool,
-    refused_scouts: u32,
-    refusals: u32,
-}
-
-/// What is remembered of the episodes before.
-#[derive(Debug, Clone, Copy)]
-struct Past {
-    began: Option<Monotonic>,
-    explored: bool,
-    resumed: Option<Monotonic>,
-    /// From when on the next estimate counts.
-    anchor: Monotonic,
-    /// What the last one cost, in seconds.
-    silence: f64,
-    patience: Duration,
-    /// When the limit was last seen to be lower than before.
-    fell: Option<Monotonic>,
-    /// The ceiling that was last held for a good while; zero if none was since it fell.
-    proven: f64,
-    /// The ceiling that was proven before it fell; zero if it did not fall.
-    former: f64,
-    /// How far back to look for what was let through. A ceiling that soon proves wrong was counted over too short a
-    /// time: the venue's window is longer.
-    horizon: Duration,
-    /// When we were last refused at a rate that had worked.
-    unexplained: Option<Monotonic>,
-    /// How many of those followed each other with some calm between.
-    sinking: u32,
-}
-
 #[derive(Debug, Clone, Copy, Default)]
 struct Strike {
     eased_until: Monotonic,
@@ -250,6 +135,7 @@ struct Strike {
 impl Pace {
     /// Starts with nothing known.
     pub fn cold(settings: PaceSettings, seed: u64) -> Self {
+        let settings = settings.sane();
         Self {
             rate: settings.start_rate.clamp(settings.rate_min, settings.rate_max),
             dice: Dice::new(seed),
@@ -265,20 +151,7 @@ impl Pace {
             sent: Meter::new(),
             latency: Latency::new(),
             episode: None,
-            past: Past {
-                began: None,
-                explored: false,
-                resumed: None,
-                anchor: Monotonic::default(),
-                silence: 0.0,
-                patience: settings.wait_min,
-                fell: None,
-                proven: 0.0,
-                former: 0.0,
-                horizon: LATELY,
-                unexplained: None,
-                sinking: 0,
-            },
+            past: Past::new(settings.wait_min),
             probe_after: settings.probe_after_min.as_secs_f64(),
             strike: Strike::default(),
             failing: 0.0,
@@ -295,8 +168,8 @@ impl Pace {
     pub fn warm(settings: PaceSettings, ceiling: f64, seed: u64) -> Self {
         let mut pace = Self::cold(settings, seed);
         if ceiling.is_finite() && ceiling > 0.0 {
-            let ceiling = ceiling.clamp(settings.rate_min, settings.rate_max);
-            pace.rate = (0.8 * ceiling).max(settings.rate_min);
+            let ceiling = ceiling.clamp(pace.settings.rate_min, pace.settings.rate_max);
+            pace.rate = (0.8 * ceiling).max(pace.settings.rate_min);
             pace.ceiling = Some(ceiling);
             pace.aim = Aim::Regain;
         }
@@ -318,6 +191,16 @@ impl Pace {
             rate *= (2.0 * back_for.as_secs_f64() / RETURN.as_secs_f64() - 2.0).exp2();
         }
         rate.max(self.settings.rate_min)
+    }
+
+    /// Seconds until the next may follow one of this cost. Headers slow us down only until their window ends.
+    fn gap(&self, cost: u32, now: Monotonic) -> f64 {
+        let gap = f64::from(cost) / self.pace_now(now);
+        let told_until = self.told.map_or(now, |told| told.ends()).max(self.quota.renewed_at());
+        if told_until <= now {
+            return gap;
+        }
+        gap.min((f64::from(cost) / self.rate).max(told_until.since(now).as_secs_f64()))
     }
 
     fn told_rate(&self, now: Monotonic) -> Option<f64> {
@@ -422,186 +305,6 @@ impl Pace {
             .clamp(self.settings.rate_min, self.settings.rate_max);
     }
 
-    /// Too fast.
-    fn refused(&mut self, end: &End, now: Monotonic) {
-        if let Some(episode) = &mut self.episode {
-            episode.refusals += 1;
-            let was_scout = episode.scout.is_some_and(|scout| end.sent_at >= scout);
-            if was_scout {
-                episode.scout = None;
-                episode.refused_scouts += 1;
-                episode.wait = (episode.wait * 2).min(self.settings.wait_max);
-            }
-            if was_scout || end.feedback.retry_after.is_some() {
-                self.close_door(end.feedback.retry_after, now);
-            }
-            return;
-        }
-        let is_old_news = self.past.began.is_some_and(|began| end.sent_at <= began);
-        if is_old_news {
-            return;
-        }
-        self.begin_episode(end.feedback.retry_after, now);
-    }
-
-    fn begin_episode(&mut self, retry_after: Option<Duration>, now: Monotonic) {
-        let explored = self.is_exploring();
-        let probed = matches!(self.aim, Aim::Probe { .. });
-        let is_dear = !self.past.explored && self.past.silence > DEAR_S;
-        let soon = if is_dear { SOON.max(Duration::from_secs_f64(4.0 * self.past.silence)) } else { SOON };
-        let again = !explored && self.past.resumed.is_some_and(|resumed| now.since(resumed) < soon);
-        self.learn_ceiling(explored, again, now);
-        let wait = if again { self.past.patience * 2 } else { self.past.patience };
-        self.episode = Some(Episode {
-            began: now,
-            closed_until: now,
-            wait: wait.clamp(self.settings.wait_min, self.settings.wait_max),
-            scout: None,
-            explored,
-            probed,
-            refused_scouts: 0,
-            refusals: 1,
-        });
-        self.past.began = Some(now);
-        self.past.explored = explored;
-        self.close_door(retry_after, now);
-    }
-
-    fn is_exploring(&self) -> bool {
-        match self.aim {
-            Aim::Start | Aim::Close { .. } | Aim::Return | Aim::Probe { .. } => true,
-            Aim::Regain | Aim::Hold { .. } => self.ceiling.is_none(),
-        }
-    }
-
-    /// Settles the ceiling, and the rate below it, after a refusal.
-    fn learn_ceiling(&mut self, explored: bool, again: bool, now: Monotonic) {
-        let before = self.ceiling.unwrap_or(self.rate);
-        self.learn_horizon(explored, before, now);
-        let through = self.meter.rate(self.past.horizon, now);
-        let ceiling = if self.ceiling.is_none() {
-            through.min(self.rate)
-        } else if explored {
-            self.count_probe(before, now);
-            through.clamp((0.97 * before).min(self.rate), self.rate)
-        } else if again {
-            self.since_anchor(now).min(0.9 * before).max(0.5 * before)
-        } else {
-            before * self.caution(now)
-        };
-        if !again || now.since(self.past.anchor) >= LATELY / 2 {
-            self.past.anchor = now;
-        }
-        if ceiling > 0.9 * self.past.former {
-            self.past.former = 0.0;
-        }
-        let has_fallen = !explored && ceiling < 0.8 * self.past.proven;
-        if has_fallen {
-            // It may well rise again, so for an hour it is asked about more often, and first where it was.
-            self.probe_after = self.settings.probe_after_min.as_secs_f64();
-            self.past.fell = Some(now);
-            self.past.former = self.past.proven;
-            self.past.proven = 0.0;
-        }
-        self.refused = self.rate;
-        self.settle(ceiling);
-    }
-
-    /// What to keep of the ceiling after a refusal at a rate that had worked. One may be somebody else's doing, and so
-    /// may one right after it: the gap that our silence left moves out of the venue's window. One that comes after some
-    /// calm, again and again, is a limit that sinks.
-    fn caution(&mut self, now: Monotonic) -> f64 {
-        let calm = self.past.resumed.map_or(Duration::MAX, |resumed| now.since(resumed));
-        let is_chain = self.past.unexplained.is_some_and(|at| now.since(at) < OFTEN);
-        self.past.unexplained = Some(now);
-        if !is_chain {
-            self.past.sinking = 0;
-        } else if calm > CROWD {
-            self.past.sinking += 1;
-        }
-        let keep: f64 = match self.past.sinking {
-            0 if is_chain => 0.97,
-            0 => 0.99,
-            1 => 0.93,
-            _ => 0.90,
-        };
-        if self.past.silence > DEAR_S { keep.min(0.95) } else { keep }
-    }
-
-    fn learn_horizon(&mut self, explored: bool, before: f64, now: Monotonic) {
-        let is_fresh = self.past.resumed.is_some_and(|resumed| now.since(resumed) < FRESH);
-        if !explored && is_fresh && self.past.explored {
-            self.past.horizon = (self.past.horizon * 2).min(HORIZON_MAX);
-        } else if explored && self.ceiling.is_some() && self.rate > 1.06 * before {
-            self.past.horizon = (self.past.horizon / 2).max(LATELY);
-        }
-    }
-
-    /// Goes on below a ceiling.
-    fn settle(&mut self, ceiling: f64) {
-        let ceiling = ceiling.clamp(self.settings.rate_min, self.settings.rate_max);
-        self.ceiling = Some(ceiling);
-        self.rate = (self.settings.cut_share * ceiling).max(self.settings.rate_min);
-        self.aim = Aim::Regain;
-    }
-
-    /// A probe that failed makes the next one wait longer; one that found more does not.
-    fn count_probe(&mut self, before: f64, now: Monotonic) {
-        let moves = self.past.fell.is_some_and(|fell| now.since(fell) < MOVES);
-        let longest = self.settings.probe_after_max.as_secs_f64() / if moves { 2.0 } else { 1.0 };
-        let found_more = self.rate > 1.06 * before;
-        if matches!(self.aim, Aim::Return) || (matches!(self.aim, Aim::Probe { .. }) && !found_more) {
-            self.probe_after = (2.0 * self.probe_after).min(longest);
-        }
-    }
-
-    /// What was let through since the last time nothing was left, a second; no opinion if that was just now.
-    fn since_anchor(&mut self, now: Monotonic) -> f64 {
-        let span = now.since(self.past.anchor);
-        if span < LATELY / 2 { f64::INFINITY } else { self.meter.rate(span.max(self.past.horizon), now) }
-    }
-
-    fn close_door(&mut self, retry_after: Option<Duration>, now: Monotonic) {
-        let Some(episode) = &mut self.episode else { return };
-        let asked =
-            retry_after.map(|wait| wait.clamp(self.settings.retry_after_min, self.settings.retry_after_max));
-        let wait = asked.unwrap_or(episode.wait);
-        // On top, never less: the venue said when.
-        let wait = wait.mul_f64(1.0 + self.dice.between(0.0, self.settings.jitter));
-        episode.closed_until = episode.closed_until.max(Monotonic(now.0 + wait));
-    }
-
-    /// The scout came through.
-    fn resume(&mut self, now: Monotonic) {
-        let Some(episode) = self.episode.take() else { return };
-        self.slots.judge(now);
-        let silence = now.since(episode.began);
-        self.past.silence = silence.as_secs_f64();
-        self.past.resumed = Some(now);
-        self.past.patience = if episode.refused_scouts == 0 { episode.wait / 2 } else { episode.wait };
-        self.past.patience = self.past.patience.max(self.settings.wait_min);
-        if episode.explored {
-            self.probe_after = self.probe_after.max(WORTH * self.past.silence);
-        }
-        if episode.probed {
-            let dear = (WORTH_REFUSAL * f64::from(episode.refusals)).min(WORTH_MAX);
-            self.probe_after = self.probe_after.max(dear);
-        }
-        self.next_at = now;
-        self.stretch = Stretch { began: now, ..Stretch::default() };
-    }
-
-    fn banned(&mut self, end: &End, now: Monotonic) {
-        if self.episode.is_none() {
-            self.begin_episode(None, now);
-        }
-        let wait = end.feedback.retry_after.unwrap_or(self.settings.ban) + Duration::from_secs(5);
-        self.close_door(Some(wait), now);
-        if let Some(episode) = &mut self.episode {
-            episode.scout = None;
-        }
-    }
-
     /// Two seconds of answers have come.
     fn watch_latency(&mut self, epoch: Epoch, now: Monotonic) {
         let Some(base) = epoch.base else { return };
@@ -703,9 +406,9 @@ impl Limiter for Pace {
             }
             return;
         }
-        let planned = f64::from(cost) / self.pace_now(now);
-        let gap = planned * self.dice.between(1.0 - self.settings.jitter, 1.0 + self.settings.jitter);
-        let gap = Duration::from_secs_f64(gap);
+        let planned = self.gap(cost, now);
+        let jitter = self.dice.between(1.0 - self.settings.jitter, 1.0 + self.settings.jitter);
+        let gap = Duration::from_secs_f64((planned * jitter).min(GAP_S_MAX));
         let from = self.next_at.max(Monotonic(now.0.saturating_sub(gap.min(SLACK))));
         self.next_at = Monotonic(from.0.saturating_add(gap));
         self.follow_use(planned, now);

@@ -31,6 +31,8 @@ pub(super) struct Slots {
     cap: Option<u32>,
     calm_since: Monotonic,
     retry: Duration,
+    /// One more than was believed is being tried.
+    tries_more: bool,
 }
 
 impl Slots {
@@ -45,6 +47,7 @@ impl Slots {
             cap: None,
             calm_since: Monotonic::default(),
             retry: RETRY_MIN,
+            tries_more: false,
         }
     }
 
@@ -64,6 +67,7 @@ impl Slots {
             && now.since(self.calm_since) >= self.retry
         {
             self.cap = Some(cap + 1);
+            self.tries_more = true;
             self.calm_since = now;
         }
     }
@@ -72,9 +76,12 @@ impl Slots {
     pub(super) fn refused(&mut self, sent_at: Monotonic, now: Monotonic) {
         let Some(level) = self.level(sent_at) else { return };
         self.refused[level] += 1.0;
-        let was_one_more = self.cap.is_some_and(|cap| level as u32 >= cap && cap > 1);
-        if was_one_more && now.since(self.calm_since) < self.retry {
-            self.cap = self.cap.map(|cap| cap - 1);
+        if let Some(cap) = self.cap
+            && self.tries_more
+            && level as u32 >= cap
+        {
+            self.cap = Some(cap - 1);
+            self.tries_more = false;
             self.retry = (self.retry * 2).min(RETRY_MAX);
         }
         self.calm_since = now;
@@ -111,5 +118,55 @@ impl Slots {
             *count /= 2.0;
         }
         self.refused.iter_mut().filter(|count| **count < 0.3).for_each(|count| *count = 0.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Monotonic {
+        Monotonic(Duration::from_millis(ms))
+    }
+
+    /// Some episodes of requests that left at these levels, one of so many of those from `refused_from` on refused.
+    fn cap_after(levels: &[u32], refused_from: u32, one_of: usize) -> Option<u32> {
+        let mut slots = Slots::new();
+        for episode in 0..3 {
+            for (index, level) in levels.iter().enumerate() {
+                let now = at(episode * 10_000 + index as u64);
+                slots.sent(*level, now);
+                if *level >= refused_from && index % one_of == 0 {
+                    slots.refused(now, now);
+                }
+            }
+            slots.judge(at(episode * 10_000 + 9_000));
+        }
+        slots.cap()
+    }
+
+    #[test]
+    fn what_is_refused_above_one_level_only_is_a_limit_on_slots() {
+        let levels: Vec<u32> = (0..100).map(|index| 4 + index % 6).collect();
+        assert_eq!(cap_after(&levels, 9, 1), Some(8));
+    }
+
+    #[test]
+    fn what_is_refused_at_any_level_is_not() {
+        let levels: Vec<u32> = (0..100).map(|index| 4 + index % 6).collect();
+        assert_eq!(cap_after(&levels, 0, 20), None);
+    }
+
+    #[test]
+    fn one_more_is_tried_later_and_given_up_when_refused() {
+        let mut slots = Slots::new();
+        slots.cap = Some(8);
+        slots.sent(8, at(700_000));
+        assert_eq!(slots.cap(), Some(9));
+        slots.sent(9, at(700_100));
+        slots.refused(at(700_100), at(700_180));
+        assert_eq!(slots.cap(), Some(8));
+        slots.sent(8, at(700_100 + 1_100_000));
+        assert_eq!(slots.cap(), Some(8), "not before twice the time");
     }
 }

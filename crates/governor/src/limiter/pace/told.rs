@@ -140,7 +140,7 @@ impl Quota {
             return None;
         }
         let time = self.renewed_at().since(now).as_secs_f64().max(0.1);
-        let usable = (self.left as f64 - under_way as f64 - 0.01 * self.largest as f64).max(0.1);
+        let usable = (self.left as f64 - under_way as f64 - 0.01 * self.largest as f64).max(1.0);
         Some(usable / time)
     }
 
@@ -151,7 +151,8 @@ impl Quota {
         is_scarce.then(|| self.renewed_in / u32::try_from(usable.max(1)).unwrap_or(u32::MAX))
     }
 
-    fn renewed_at(&self) -> Monotonic {
+    /// When there is all of it again.
+    pub(super) fn renewed_at(&self) -> Monotonic {
         Monotonic(self.heard_at.0 + self.renewed_in)
     }
 }

@@ -1,0 +1,268 @@
+//! What `pace` makes of a refusal: how long to wait, what the ceiling is, and when to ask again.
+
+use std::time::Duration;
+
+use catchment_model::Monotonic;
+
+use super::super::End;
+use super::{Aim, LATELY, Pace, Stretch, WORTH};
+
+/// A silence longer than this, in seconds, is worth a larger step to avoid the next.
+const DEAR_S: f64 = 5.0;
+/// A refusal this soon after the one before says that the ceiling is wrong; where silences are long, within four of them.
+const SOON: Duration = Duration::from_secs(10);
+/// A ceiling younger than this is not yet tried.
+const FRESH: Duration = Duration::from_secs(30);
+/// The longest time over which to count what was let through.
+const HORIZON_MAX: Duration = Duration::from_secs(80);
+/// Two refusals that we did nothing for, this close together, are not chance.
+const OFTEN: Duration = Duration::from_secs(120);
+/// Within this after a refusal, the next may still come of the same crowd.
+const CROWD: Duration = Duration::from_secs(15);
+/// A limit that fell is taken for one that moves, for so long.
+const MOVES: Duration = Duration::from_secs(3_600);
+/// So many seconds of work for each refusal that a probe cost, and at most so many, before the next probe.
+const WORTH_REFUSAL: f64 = 200.0;
+const WORTH_MAX: f64 = 1_800.0;
+
+/// From the first refusal to the first answer after it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Episode {
+    pub(super) began: Monotonic,
+    pub(super) closed_until: Monotonic,
+    wait: Duration,
+    pub(super) scout: Option<Monotonic>,
+    /// It was refused at a rate we had not tried before.
+    explored: bool,
+    /// It was refused in a probe.
+    probed: bool,
+    refused_scouts: u32,
+    refusals: u32,
+}
+
+/// What is remembered of the episodes before.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Past {
+    pub(super) began: Option<Monotonic>,
+    explored: bool,
+    pub(super) resumed: Option<Monotonic>,
+    /// From when on the next estimate counts.
+    anchor: Monotonic,
+    /// What the last one cost, in seconds.
+    pub(super) silence: f64,
+    patience: Duration,
+    /// When the limit was last seen to be lower than before.
+    fell: Option<Monotonic>,
+    /// The ceiling that was last held for a good while; zero if none was since it fell.
+    pub(super) proven: f64,
+    /// The ceiling that was proven before it fell; zero if it did not fall.
+    pub(super) former: f64,
+    /// How far back to look for what was let through. A ceiling that soon proves wrong was counted over too short a
+    /// time: the venue's window is longer.
+    horizon: Duration,
+    /// When we were last refused at a rate that had worked.
+    unexplained: Option<Monotonic>,
+    /// How many of those followed each other with some calm between.
+    sinking: u32,
+}
+
+impl Past {
+    pub(super) fn new(patience: Duration) -> Self {
+        Self {
+            began: None,
+            explored: false,
+            resumed: None,
+            anchor: Monotonic::default(),
+            silence: 0.0,
+            patience,
+            fell: None,
+            proven: 0.0,
+            former: 0.0,
+            horizon: LATELY,
+            unexplained: None,
+            sinking: 0,
+        }
+    }
+}
+
+impl Pace {
+    /// Too fast.
+    pub(super) fn refused(&mut self, end: &End, now: Monotonic) {
+        if let Some(episode) = &mut self.episode {
+            episode.refusals += 1;
+            let was_scout = episode.scout.is_some_and(|scout| end.sent_at >= scout);
+            if was_scout {
+                episode.scout = None;
+                episode.refused_scouts += 1;
+                episode.wait = (episode.wait * 2).min(self.settings.wait_max);
+            }
+            if was_scout || end.feedback.retry_after.is_some() {
+                self.close_door(end.feedback.retry_after, now);
+            }
+            return;
+        }
+        let is_old_news = self.past.began.is_some_and(|began| end.sent_at <= began);
+        if is_old_news {
+            return;
+        }
+        self.begin_episode(end.feedback.retry_after, now);
+    }
+
+    fn begin_episode(&mut self, retry_after: Option<Duration>, now: Monotonic) {
+        let explored = self.is_exploring();
+        let probed = matches!(self.aim, Aim::Probe { .. });
+        let is_dear = !self.past.explored && self.past.silence > DEAR_S;
+        let soon = if is_dear { SOON.max(Duration::from_secs_f64(4.0 * self.past.silence)) } else { SOON };
+        let again = !explored && self.past.resumed.is_some_and(|resumed| now.since(resumed) < soon);
+        self.learn_ceiling(explored, again, now);
+        let wait = if again { self.past.patience * 2 } else { self.past.patience };
+        self.episode = Some(Episode {
+            began: now,
+            closed_until: now,
+            wait: wait.clamp(self.settings.wait_min, self.settings.wait_max),
+            scout: None,
+            explored,
+            probed,
+            refused_scouts: 0,
+            refusals: 1,
+        });
+        self.past.began = Some(now);
+        self.past.explored = explored;
+        self.close_door(retry_after, now);
+    }
+
+    pub(super) fn is_exploring(&self) -> bool {
+        match self.aim {
+            Aim::Start | Aim::Close { .. } | Aim::Return | Aim::Probe { .. } => true,
+            Aim::Regain | Aim::Hold { .. } => self.ceiling.is_none(),
+        }
+    }
+
+    /// Settles the ceiling, and the rate below it, after a refusal.
+    fn learn_ceiling(&mut self, explored: bool, again: bool, now: Monotonic) {
+        let before = self.ceiling.unwrap_or(self.rate);
+        self.learn_horizon(explored, before, now);
+        let through = self.meter.rate(self.past.horizon, now);
+        let ceiling = if self.ceiling.is_none() {
+            through.min(self.rate)
+        } else if explored {
+            self.count_probe(before, now);
+            through.clamp((0.97 * before).min(self.rate), self.rate)
+        } else if again {
+            self.since_anchor(now).min(0.9 * before).max(0.5 * before)
+        } else {
+            before * self.caution(now)
+        };
+        if !again || now.since(self.past.anchor) >= LATELY / 2 {
+            self.past.anchor = now;
+        }
+        if ceiling > 0.9 * self.past.former {
+            self.past.former = 0.0;
+        }
+        let has_fallen = !explored && ceiling < 0.8 * self.past.proven;
+        if has_fallen {
+            // It may well rise again, so for an hour it is asked about more often, and first where it was.
+            self.probe_after = self.settings.probe_after_min.as_secs_f64();
+            self.past.fell = Some(now);
+            self.past.former = self.past.proven;
+            self.past.proven = 0.0;
+        }
+        self.refused = self.rate;
+        self.settle(ceiling);
+    }
+
+    /// What to keep of the ceiling after a refusal at a rate that had worked. One may be somebody else's doing, and so
+    /// may one right after it: the gap that our silence left moves out of the venue's window. One that comes after some
+    /// calm, again and again, is a limit that sinks.
+    fn caution(&mut self, now: Monotonic) -> f64 {
+        let calm = self.past.resumed.map_or(Duration::MAX, |resumed| now.since(resumed));
+        let is_chain = self.past.unexplained.is_some_and(|at| now.since(at) < OFTEN);
+        self.past.unexplained = Some(now);
+        if !is_chain {
+            self.past.sinking = 0;
+        } else if calm > CROWD {
+            self.past.sinking += 1;
+        }
+        let keep: f64 = match self.past.sinking {
+            0 if is_chain => 0.97,
+            0 => 0.99,
+            1 => 0.93,
+            _ => 0.90,
+        };
+        if self.past.silence > DEAR_S { keep.min(0.95) } else { keep }
+    }
+
+    fn learn_horizon(&mut self, explored: bool, before: f64, now: Monotonic) {
+        let is_fresh = self.past.resumed.is_some_and(|resumed| now.since(resumed) < FRESH);
+        if !explored && is_fresh && self.past.explored {
+            self.past.horizon = (self.past.horizon * 2).min(HORIZON_MAX);
+        } else if explored && self.ceiling.is_some() && self.rate > 1.06 * before {
+            self.past.horizon = (self.past.horizon / 2).max(LATELY);
+        }
+    }
+
+    /// Goes on below a ceiling.
+    pub(super) fn settle(&mut self, ceiling: f64) {
+        let ceiling = ceiling.clamp(self.settings.rate_min, self.settings.rate_max);
+        self.ceiling = Some(ceiling);
+        self.rate = (self.settings.cut_share * ceiling).max(self.settings.rate_min);
+        self.aim = Aim::Regain;
+    }
+
+    /// A probe that failed makes the next one wait longer; one that found more does not.
+    pub(super) fn count_probe(&mut self, before: f64, now: Monotonic) {
+        let moves = self.past.fell.is_some_and(|fell| now.since(fell) < MOVES);
+        let longest = self.settings.probe_after_max.as_secs_f64() / if moves { 2.0 } else { 1.0 };
+        let found_more = self.rate > 1.06 * before;
+        if matches!(self.aim, Aim::Return) || (matches!(self.aim, Aim::Probe { .. }) && !found_more) {
+            self.probe_after = (2.0 * self.probe_after).min(longest);
+        }
+    }
+
+    /// What was let through since the last time nothing was left, a second; no opinion if that was just now.
+    fn since_anchor(&mut self, now: Monotonic) -> f64 {
+        let span = now.since(self.past.anchor);
+        if span < LATELY / 2 { f64::INFINITY } else { self.meter.rate(span.max(self.past.horizon), now) }
+    }
+
+    fn close_door(&mut self, retry_after: Option<Duration>, now: Monotonic) {
+        let Some(episode) = &mut self.episode else { return };
+        let asked =
+            retry_after.map(|wait| wait.clamp(self.settings.retry_after_min, self.settings.retry_after_max));
+        let wait = asked.unwrap_or(episode.wait);
+        // On top, never less: the venue said when.
+        let wait = wait.mul_f64(1.0 + self.dice.between(0.0, self.settings.jitter));
+        episode.closed_until = episode.closed_until.max(Monotonic(now.0 + wait));
+    }
+
+    /// The scout came through.
+    pub(super) fn resume(&mut self, now: Monotonic) {
+        let Some(episode) = self.episode.take() else { return };
+        self.slots.judge(now);
+        let silence = now.since(episode.began);
+        self.past.silence = silence.as_secs_f64();
+        self.past.resumed = Some(now);
+        self.past.patience = if episode.refused_scouts == 0 { episode.wait / 2 } else { episode.wait };
+        self.past.patience = self.past.patience.max(self.settings.wait_min);
+        if episode.explored {
+            self.probe_after = self.probe_after.max(WORTH * self.past.silence);
+        }
+        if episode.probed {
+            let dear = (WORTH_REFUSAL * f64::from(episode.refusals)).min(WORTH_MAX);
+            self.probe_after = self.probe_after.max(dear);
+        }
+        self.next_at = now;
+        self.stretch = Stretch { began: now, ..Stretch::default() };
+    }
+
+    pub(super) fn banned(&mut self, end: &End, now: Monotonic) {
+        if self.episode.is_none() {
+            self.begin_episode(None, now);
+        }
+        let wait = end.feedback.retry_after.unwrap_or(self.settings.ban) + Duration::from_secs(5);
+        self.close_door(Some(wait), now);
+        if let Some(episode) = &mut self.episode {
+            episode.scout = None;
+        }
+    }
+}
