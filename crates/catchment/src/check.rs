@@ -1,21 +1,42 @@
-//! `catchment check`: the configuration, without touching anything.
+//! `catchment check`: the configuration, without touching anything; with `--connect`, whether the venues answer.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use catchment_collect::{Courier, CourierSettings};
+use catchment_governor::{Ask, Lane};
+use catchment_model::{Clock, SystemClock};
+use catchment_venues::Reading;
 use serde_json::json;
 
-use crate::DONE;
-use crate::config::Config;
+use crate::config::{Config, VenueConfig};
+use crate::{DONE, WANTING, governors};
 
-pub(crate) fn run(config: &Config, json: bool) -> anyhow::Result<u8> {
+/// How long a venue may keep us waiting: for a permit, then for an answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(crate) fn run(config: &Config, connect: bool, json: bool) -> anyhow::Result<u8> {
+    let answers = if connect { ask_all(config)? } else { Vec::new() };
+    let is_good = answers.iter().all(|(_, answer)| answer.is_ok());
     let sinks: Vec<&str> = config.sinks.iter().map(|sink| sink.name.as_str()).collect();
+    let venues: Vec<&str> = config.venues.iter().map(|venue| venue.spec.id).collect();
+    let code = if is_good { DONE } else { WANTING };
     if json {
+        let answers = answers.iter().map(|(venue, answer)| match answer {
+            Ok(latency) => json!({ "venue": venue, "answers": true, "latency_ms": latency.as_millis() as u64 }),
+            Err(problem) => json!({ "venue": venue, "answers": false, "problem": problem }),
+        });
         let report = json!({
-            "ok": true,
+            "ok": is_good,
             "data_dir": config.data_dir,
             "spool": config.spool_enabled.then_some(&config.spool.dir),
             "sinks": sinks,
+            "venues": venues,
+            "connect": connect.then(|| answers.collect::<Vec<_>>()),
         });
         println!("{report}");
-        return Ok(DONE);
+        return Ok(code);
     }
     println!("the configuration is good");
     println!("  archive  {}", config.data_dir.display());
@@ -28,5 +49,52 @@ pub(crate) fn run(config: &Config, json: bool) -> anyhow::Result<u8> {
         false => println!("  spool    off: what is not delivered when the process ends is lost"),
     }
     println!("  sinks    {}", sinks.join(", "));
-    Ok(DONE)
+    let none = "none; name one, such as [venues.polymarket]";
+    println!("  venues   {}", if venues.is_empty() { none.to_owned() } else { venues.join(", ") });
+    for (venue, answer) in answers {
+        match answer {
+            Ok(latency) => println!("  {venue} answers, after {} ms", latency.as_millis()),
+            Err(problem) => println!("  {venue}: {problem}"),
+        }
+    }
+    Ok(code)
+}
+
+/// What a venue said: how long it took, or what is wrong.
+type Answer = (&'static str, Result<Duration, String>);
+
+fn ask_all(config: &Config) -> anyhow::Result<Vec<Answer>> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
+    runtime.block_on(async {
+        let mut answers = Vec::new();
+        for venue in &config.venues {
+            // As the recorder itself would: a venue that has banned us is not asked.
+            let notebook = config.data_dir.join(venue.spec.id).join("state").join("governor.json");
+            let answer = ask(venue, &notebook, &clock).await;
+            answers.push((venue.spec.id, answer.map_err(|error| format!("{error:#}"))));
+        }
+        Ok(answers)
+    })
+}
+
+/// Sends the first request of a discovery.
+async fn ask(venue: &VenueConfig, notebook: &std::path::Path, clock: &Arc<dyn Clock>) -> anyhow::Result<Duration> {
+    let opened = (venue.spec.open)(&venue.endpoints);
+    let governor = governors::open(venue, &opened, notebook, clock, rand::random())?;
+    let settings = CourierSettings { deadline: PATIENCE, ..CourierSettings::default() };
+    let courier = Courier::new(venue.spec, settings, Arc::clone(clock))?;
+    let discovers = opened.discovers.context("it lists no markets")?;
+    let request = discovers.walk().next_request().context("it lists no markets")?;
+    let family = governor.family(request.family).context("a family without limits")?;
+    let latest = catchment_model::Monotonic(clock.monotonic().0 + PATIENCE);
+    let ask = Ask::new(family, Lane::Live).cost(request.cost);
+    let permit = governor.acquire_before(ask, latest).await;
+    let permit = permit.with_context(|| match governor.snapshot().hold {
+        Some((remaining, cause)) => format!("held for {} s yet: {}", remaining.as_secs(), cause.as_str()),
+        None => "no request may leave yet".to_owned(),
+    })?;
+    let reply = courier.send(permit, &request).await?;
+    anyhow::ensure!(matches!(reply.reading, Reading::Ok), "it answers {} ({:?})", reply.status, reply.reading);
+    Ok(reply.latency)
 }

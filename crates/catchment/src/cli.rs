@@ -1,6 +1,8 @@
 //! What users type.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -16,6 +18,26 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Record simulated venues on this machine, with a page of live figures; nothing else is needed
+    ///
+    /// Prints where to look. Ends on Ctrl-C, or after --for, with a line a venue on standard output. Exits with 1 if a
+    /// record was lost.
+    Demo(DemoArgs),
+
+    /// Record the venues of the configuration
+    ///
+    /// Finds their markets, asks for the books as fast as each venue allows and no faster, and delivers them to every
+    /// sink. Ctrl-C or SIGTERM ends it within ten seconds, with a line a venue on standard output; what is then not yet
+    /// in a sink waits in the spool for the next start.
+    Run(RunArgs),
+
+    /// What each venue can do, where it is and what it allows
+    Venues {
+        /// Print it as JSON
+        #[arg(long)]
+        json: bool,
+    },
+
     /// Take envelopes as JSON lines from standard input
     ///
     /// One envelope a line, with the keys exchange, channel, symbol and payload, and where known message_id, sequence,
@@ -33,6 +55,9 @@ pub(crate) enum Command {
     Check {
         #[command(flatten)]
         config: ConfigArgs,
+        /// Ask each venue once, too: is it there, does it let us in
+        #[arg(long)]
+        connect: bool,
         /// Print the result as JSON
         #[arg(long)]
         json: bool,
@@ -99,6 +124,56 @@ pub(crate) struct IngestArgs {
     /// Print the closing figures as JSON on standard error
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+
+    /// Run only some of the rooms in this process: discover, poll, api
+    ///
+    /// Discovery writes the list of instruments, polling reads it; two processes on one data_dir can share the work.
+    #[arg(long, value_name = "ROOMS", value_delimiter = ',')]
+    pub(crate) only: Vec<String>,
+
+    /// End after this long: 30s, 10m, 1h30m
+    #[arg(long = "for", value_name = "TIME", value_parser = length)]
+    pub(crate) length: Option<Duration>,
+
+    /// Print the closing figures as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Where the data goes
+    #[arg(long, value_name = "DIR", default_value = "catchment-demo")]
+    pub(crate) data_dir: PathBuf,
+
+    /// Where the page of live figures listens; port 0 for any that is free
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    pub(crate) listen: SocketAddr,
+
+    /// End after this long: 30s, 10m, 1h30m
+    #[arg(long = "for", value_name = "TIME", value_parser = length)]
+    pub(crate) length: Option<Duration>,
+
+    /// The same seed gives the same markets and books
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// Print the closing figures as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A length of time as people write it.
+fn length(text: &str) -> Result<Duration, String> {
+    let length: jiff::SignedDuration =
+        text.parse().map_err(|_| "expected a number with its unit, such as 30s, 10m or 1h30m".to_owned())?;
+    Duration::try_from(length).map_err(|_| "time does not run backwards".to_owned())
 }
 
 #[derive(Debug, Args)]

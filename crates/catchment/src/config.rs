@@ -215,6 +215,11 @@ pub(crate) fn read(path: Option<&Path>, data_dir: Option<&Path>) -> anyhow::Resu
     written.check().with_context(|| place)
 }
 
+/// A configuration that is in no file.
+pub(crate) fn from_text(text: &str) -> anyhow::Result<Config> {
+    Ok(parse(text)?.check()?)
+}
+
 fn parse(text: &str) -> anyhow::Result<ConfigToml> {
     toml::from_str(text).map_err(|error| {
         let text = error.to_string();
@@ -552,7 +557,7 @@ mod tests {
             "[venues.kalshi]\nendpoints = { moon = 'http://x' }",
             "venues.kalshi.endpoints.moon does not exist",
         );
-        refused("[venues.kalshi]\nendpoints = { rest = 'x' }", "venues.kalshi.endpoints.rest");
+        refused("[venues.kalshi]\nendpoints = { api = 'x' }", "venues.kalshi.endpoints.api");
         refused("[api]\nlisten = '0.0.0.0:80'", "api.listen is 0.0.0.0:80, which other machines can reach");
         refused("[api]\nlisten = 'here'", "api.listen is \"here\"");
     }

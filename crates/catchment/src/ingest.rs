@@ -20,6 +20,7 @@ use crate::cli::IngestArgs;
 use crate::floorplan::{self, House};
 use crate::lines::{Line, Lines};
 use crate::summary::{self, Progress};
+use crate::signals::{self, told};
 use crate::{DONE, WANTING, say};
 
 /// How long the sinks may take for the rest after a signal.
@@ -55,7 +56,7 @@ async fn ingest(house: House, args: &IngestArgs) -> anyhow::Result<u8> {
     let House { pipeline, clock } = house;
     let counts = Arc::new(Counts::default());
     let intake = pipeline.intake();
-    let mut enough = listen_for_signals()?;
+    let mut enough = signals::listen()?;
     // Full: reading waits. A draft holds about 256 KiB.
     let (drafts, drafted) = mpsc::channel(8);
     // Full: submitting waits.
@@ -123,30 +124,6 @@ async fn patience(failed: bool, mut enough: watch::Receiver<bool>, monitor: Moni
         () = told(&mut enough) => tokio::time::sleep(DRAIN_ON_SIGNAL).await,
         () = stuck => {}
     }
-}
-
-/// The first signal says that it is enough; the second ends the process at once.
-fn listen_for_signals() -> anyhow::Result<watch::Receiver<bool>> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for signals")?;
-    let (tell, told) = watch::channel(false);
-    tokio::spawn(async move {
-        loop {
-            tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
-            if tell.send_replace(true) {
-                std::process::exit(130);
-            }
-            say("catchment: stopping; what was accepted is being delivered (again to end at once)");
-        }
-    });
-    Ok(told)
-}
-
-/// Waits until it is enough. (What `wait_for` gives is a lock on the value: held for a while, it would keep the next
-/// signal from being told.)
-async fn told(enough: &mut watch::Receiver<bool>) {
-    let _ = enough.wait_for(|enough| *enough).await;
 }
 
 /// Shows how far it is; never ends by itself.

@@ -4,11 +4,17 @@
 mod check;
 mod cli;
 mod config;
+mod demo;
 mod floorplan;
+mod governors;
 mod ingest;
 mod lines;
+mod recorder;
+mod run;
+mod signals;
 mod sim;
 mod summary;
+mod venues;
 mod verify;
 
 use std::io::{IsTerminal, Write};
@@ -42,7 +48,10 @@ fn run(cli: Cli) -> anyhow::Result<u8> {
     match cli.command {
         Command::Config(ConfigCommand::Init { path, force }) => config::init(&path, force),
         Command::Config(ConfigCommand::Explain { json, markdown }) => config::explain(json, markdown),
-        Command::Check { config, json } => check::run(&config.read()?, json),
+        Command::Demo(args) => demo::run(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Venues { json } => venues::run(json),
+        Command::Check { config, connect, json } => check::run(&config.read()?, connect, json),
         Command::Ingest(args) => ingest::run(args),
         Command::Verify(args) => verify::run(&args),
         Command::Sim(command) => sim::run(&command),

@@ -46,6 +46,8 @@ pub struct Venue {
     pub latency_ms_p50: f64,
     /// 95 of 100 were quicker.
     pub latency_ms_p95: f64,
+    /// Between two reads of one book: 95 of 100 came sooner.
+    pub spacing_ms_p95: f64,
     /// Requests a second the limiter lets through, if it paces.
     pub rate: Option<f64>,
     /// What keeps everything from being sent, if anything does.

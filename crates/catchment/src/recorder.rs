@@ -1,0 +1,225 @@
+//! The venues that are being recorded: a governor, a courier, a discovery and a poller each.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use catchment_collect::{
+    Courier, CourierSettings, DiscoverStatus, DiscoverTask, Line, PageRetries, PollSettings, PollStatus, PollTask,
+    SnapshotFile, discover, poll, snapshot_path,
+};
+use catchment_control as control;
+use catchment_governor::Governor;
+use catchment_pipeline::RealDisk;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{Config, VenueConfig};
+use crate::floorplan::House;
+use crate::{governors, say};
+
+/// How long what is under way may take to end.
+const STOP_WITHIN: Duration = Duration::from_secs(6);
+/// How often what the limiters have learned is written down.
+const REMEMBER_EVERY: Duration = Duration::from_secs(60);
+
+/// Which rooms run in this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rooms {
+    pub(crate) discover: bool,
+    pub(crate) poll: bool,
+    pub(crate) api: bool,
+}
+
+impl Rooms {
+    pub(crate) const ALL: Rooms = Rooms { discover: true, poll: true, api: true };
+
+    /// What tells the files of a process that runs only some of them from those of the other; empty if it runs all.
+    pub(crate) fn suffix(self) -> &'static str {
+        match (self.discover, self.poll) {
+            (true, false) => "-discover",
+            (false, true) => "-poll",
+            _ => "",
+        }
+    }
+}
+
+/// The venues that are being recorded.
+pub(crate) struct Recorder {
+    venues: Vec<Running>,
+    tasks: JoinSet<()>,
+    stop: CancellationToken,
+}
+
+/// What can be seen of one of them.
+#[derive(Clone)]
+struct Running {
+    id: &'static str,
+    governor: Governor,
+    discover: Option<watch::Receiver<DiscoverStatus>>,
+    poll: Option<watch::Receiver<PollStatus>>,
+}
+
+impl Recorder {
+    /// Starts recording every venue of the configuration.
+    pub(crate) fn start(config: &Config, rooms: Rooms, house: &House) -> anyhow::Result<Self> {
+        let mut recorder =
+            Self { venues: Vec::new(), tasks: JoinSet::new(), stop: CancellationToken::new() };
+        for venue in &config.venues {
+            recorder.start_venue(venue, rooms, &config.data_dir, house)?;
+        }
+        let governors: Vec<Governor> = recorder.venues.iter().map(|venue| venue.governor.clone()).collect();
+        recorder.tasks.spawn(remember(governors, recorder.stop.clone()));
+        Ok(recorder)
+    }
+
+    fn start_venue(
+        &mut self,
+        venue: &VenueConfig,
+        rooms: Rooms,
+        data_dir: &Path,
+        house: &House,
+    ) -> anyhow::Result<()> {
+        let (spec, clock) = (venue.spec, &house.clock);
+        let seed = rand::random();
+        let opened = (spec.open)(&venue.endpoints);
+        let notebook = data_dir.join(spec.id).join("state").join(format!("governor{}.json", rooms.suffix()));
+        let governor = governors::open(venue, &opened, &notebook, clock, seed)?;
+        let settings = CourierSettings {
+            deadline: venue.deadline,
+            connections_max: venue.max_inflight as usize,
+            ..CourierSettings::default()
+        };
+        let courier = Courier::new(spec, settings, Arc::clone(clock))
+            .with_context(|| format!("cannot prepare requests to {}", spec.id))?;
+        let courier = Arc::new(courier);
+        let mut running = Running { id: spec.id, governor: governor.clone(), discover: None, poll: None };
+        if let (true, Some(discovers)) = (rooms.discover, opened.discovers) {
+            let (status, seen) = watch::channel(DiscoverStatus::default());
+            running.discover = Some(seen);
+            let task = DiscoverTask {
+                spec,
+                discovers,
+                governor: governor.clone(),
+                courier: Arc::clone(&courier),
+                intake: house.pipeline.intake(),
+                disk: Arc::new(RealDisk::shared()),
+                data_dir: data_dir.to_owned(),
+                interval: venue.discover_interval,
+                retries: PageRetries { seed, ..PageRetries::default() },
+                clock: Arc::clone(clock),
+                status,
+            };
+            self.tasks.spawn(discover(task, self.stop.clone()));
+        }
+        if let (true, Some(polls)) = (rooms.poll, opened.polls) {
+            let (status, seen) = watch::channel(PollStatus::default());
+            running.poll = Some(seen);
+            let settings = PollSettings {
+                interval: venue.poll_interval,
+                books_per_request: venue.books_per_request,
+                max_workers: venue.max_workers,
+                seed,
+                ..PollSettings::default()
+            };
+            let task = PollTask {
+                venue: spec.venue(),
+                polls,
+                fetch: Arc::new(Line { governor, courier, clock: Arc::clone(clock) }),
+                snapshot: SnapshotFile::new(snapshot_path(data_dir, spec.venue()), spec.venue()),
+                intake: house.pipeline.intake(),
+                clock: Arc::clone(clock),
+                settings,
+                status,
+            };
+            self.tasks.spawn(poll(task, self.stop.clone()));
+        }
+        self.venues.push(running);
+        Ok(())
+    }
+
+    /// What can be seen of it, as long as one likes.
+    pub(crate) fn window(&self) -> Window {
+        Window(self.venues.clone())
+    }
+
+    /// Lets what is under way come to its end, and remembers what was learned.
+    pub(crate) async fn stop(mut self) {
+        self.stop.cancel();
+        let ended = async { while self.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(STOP_WITHIN, ended).await.is_err() {
+            say("catchment: a venue did not come to its end in time; its last requests are given up");
+        }
+    }
+}
+
+/// Writes down from time to time what the limiters have learned, and once more at the end.
+async fn remember(governors: Vec<Governor>, stop: CancellationToken) {
+    let mut tick = tokio::time::interval(REMEMBER_EVERY);
+    tick.tick().await;
+    loop {
+        let is_over = tokio::select! {
+            biased;
+            () = stop.cancelled() => true,
+            _ = tick.tick() => false,
+        };
+        let governors = governors.clone();
+        let written = tokio::task::spawn_blocking(move || governors.iter().for_each(Governor::remember));
+        // A panic there is told by the runtime; the rates are learned again.
+        let _ = written.await;
+        if is_over {
+            return;
+        }
+    }
+}
+
+/// What can be seen of the venues.
+#[derive(Clone)]
+pub(crate) struct Window(Vec<Running>);
+
+impl Window {
+    pub(crate) fn venues(&self) -> Vec<control::Venue> {
+        self.0.iter().map(figures).collect()
+    }
+}
+
+fn figures(venue: &Running) -> control::Venue {
+    let governor = venue.governor.snapshot();
+    let hold = governor.hold.map(|(remaining, cause)| control::Hold {
+        cause: cause.as_str().to_owned(),
+        remaining_ms: remaining.as_millis() as u64,
+    });
+    let counts = governor.families.iter().map(|family| family.counts);
+    let sent = counts.clone().map(|c| c.granted - c.unsent).sum();
+    // The family that asks most is the one whose rate is of interest.
+    let busiest = governor.families.iter().max_by_key(|family| family.counts.granted);
+    let mut figures = control::Venue {
+        venue: venue.id.to_owned(),
+        requests: sent,
+        refusals: counts.clone().map(|c| c.refused).sum(),
+        failures: counts.clone().map(|c| c.failed + c.timed_out + c.banned).sum(),
+        timeouts: counts.map(|c| c.timed_out).sum(),
+        rate: busiest.and_then(|family| family.gauge).and_then(|gauge| gauge.rate),
+        hold,
+        ..control::Venue::default()
+    };
+    if let Some(discover) = &venue.discover {
+        let discover = discover.borrow();
+        figures.instruments = discover.instruments;
+        figures.last_error.clone_from(&discover.last_error);
+    }
+    if let Some(poll) = &venue.poll {
+        let poll = poll.borrow();
+        figures.instruments = poll.instruments;
+        figures.books = poll.counts.books;
+        figures.books_per_second = poll.books_per_s;
+        figures.late = poll.counts.late;
+        let ms = |time: Option<Duration>| time.map_or(0.0, |time| time.as_secs_f64() * 1e3);
+        figures.latency_ms_p50 = ms(poll.latency_p50);
+        figures.latency_ms_p95 = ms(poll.latency_p95);
+        figures.spacing_ms_p95 = ms(poll.spacing_p95);
+    }
+    figures
+}

@@ -1,0 +1,247 @@
+//! `catchment run`: records what the configuration names until a signal comes, or for as long as it is told.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use catchment_control::{self as control, Control, Status};
+use catchment_model::{Clock, Monotonic};
+use catchment_pipeline::{Balance, Books, Health, Monitor, OnStorageError, SinkState};
+use tokio::sync::watch;
+
+use crate::cli::RunArgs;
+use crate::config::Config;
+use crate::floorplan::{self, House};
+use crate::recorder::{Recorder, Rooms, Window};
+use crate::signals::{self, told};
+use crate::summary::Progress;
+use crate::{DONE, WANTING, say};
+
+/// How long the sinks may take for the rest. With what the venues take to stop, it is ten seconds.
+const DRAIN: Duration = Duration::from_secs(4);
+
+pub(crate) fn run(args: &RunArgs) -> anyhow::Result<u8> {
+    let mut config = args.config.read()?;
+    let rooms = rooms(&args.only)?;
+    if config.venues.is_empty() {
+        anyhow::bail!(
+            "there is nothing to record: name a venue in the configuration, such as [venues.polymarket] \
+             (`catchment venues` lists them)"
+        );
+    }
+    let mut name = config.spool.dir.clone().into_os_string();
+    name.push(rooms.suffix());
+    config.spool.dir = PathBuf::from(name);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start")?;
+    runtime.block_on(async {
+        let enough = signals::listen()?;
+        let ended = record(&config, rooms, args.length, enough).await?;
+        ended.print(args.json)?;
+        Ok(ended.code())
+    })
+}
+
+/// `--only`.
+fn rooms(only: &[String]) -> anyhow::Result<Rooms> {
+    if only.is_empty() {
+        return Ok(Rooms::ALL);
+    }
+    let mut rooms = Rooms { discover: false, poll: false, api: false };
+    for name in only {
+        match name.as_str() {
+            "discover" => rooms.discover = true,
+            "poll" => rooms.poll = true,
+            "api" => rooms.api = true,
+            other => anyhow::bail!("--only {other}: there is discover, poll and api"),
+        }
+    }
+    Ok(rooms)
+}
+
+/// Records until it is enough, or for `length`; then stops, drains and says what came of it.
+pub(crate) async fn record(
+    config: &Config,
+    rooms: Rooms,
+    length: Option<Duration>,
+    mut enough: watch::Receiver<bool>,
+) -> anyhow::Result<Ended> {
+    let house = floorplan::build(config, OnStorageError::Wait)?;
+    let recorder = Recorder::start(config, rooms, &house)?;
+    let view = View::of(&house, recorder.window());
+    let control = match config.api.filter(|_| rooms.api) {
+        Some(addr) => {
+            let view = view.clone();
+            let control = Control::start(addr, move || view.status()).await?;
+            say(&format!("live figures: http://{}/", control.addr()));
+            Some(control)
+        }
+        None => None,
+    };
+    for venue in &config.venues {
+        say(&format!("recording {} into {}", venue.spec.id, config.data_dir.join(venue.spec.id).display()));
+    }
+    let progress = Progress::start("record");
+    let time_is_up = async {
+        match length {
+            Some(length) => tokio::time::sleep(length).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        () = told(&mut enough) => {}
+        () = time_is_up => {}
+        () = show(&progress, &view) => {}
+    }
+    recorder.stop().await;
+    let venues = view.window.venues();
+    let monitor = view.monitor.clone();
+    let books = house.pipeline.close_until(patience(monitor)).await?;
+    progress.finish();
+    drop(control);
+    Ok(Ended { venues, books })
+}
+
+/// Waits for the sinks to take the rest: as long as they do, and not longer than the whole stop may take.
+async fn patience(monitor: Monitor) {
+    let mut look = tokio::time::interval(Duration::from_secs(1));
+    let stuck = async {
+        loop {
+            look.tick().await;
+            if monitor.health().sinks.iter().any(|sink| sink.state == SinkState::Degraded) {
+                return;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(DRAIN, stuck).await;
+}
+
+/// Shows how it goes; never ends by itself.
+async fn show(progress: &Progress, view: &View) {
+    let mut tick = tokio::time::interval(Duration::from_millis(500));
+    loop {
+        tick.tick().await;
+        let venues = view.window.venues();
+        let words = venues.iter().map(|venue| {
+            let held = venue.hold.as_ref().map_or(String::new(), |hold| format!(" ({})", hold.cause));
+            format!("{}: {:.0} books/s of {}{held}", venue.venue, venue.books_per_second, venue.instruments)
+        });
+        progress.show(&words.collect::<Vec<_>>().join(", "));
+    }
+}
+
+/// All that can be seen from outside.
+#[derive(Clone)]
+struct View {
+    monitor: Monitor,
+    window: Window,
+    clock: std::sync::Arc<dyn Clock>,
+    started: Monotonic,
+}
+
+impl View {
+    fn of(house: &House, window: Window) -> Self {
+        let clock = std::sync::Arc::clone(&house.clock);
+        Self { monitor: house.pipeline.monitor(), window, started: clock.monotonic(), clock }
+    }
+
+    fn status(&self) -> Status {
+        let health = self.monitor.health();
+        Status {
+            version: env!("CARGO_PKG_VERSION"),
+            uptime_s: self.clock.monotonic().since(self.started).as_secs(),
+            not_ready: health.stopped.iter().map(|why| format!("nothing is accepted: {why}")).collect(),
+            venues: self.window.venues(),
+            sinks: sinks(&health),
+            spool: control::Spool {
+                bytes: health.spool_bytes,
+                segments: health.spool_segments,
+                full: health.full,
+            },
+            balances: balances(&self.monitor.books()),
+        }
+    }
+}
+
+fn sinks(health: &Health) -> Vec<control::Sink> {
+    let state = |state| match state {
+        SinkState::Ok => "ok",
+        SinkState::Unreachable => "unreachable",
+        SinkState::Degraded => "degraded",
+    };
+    let sinks = health.sinks.iter().map(|sink| control::Sink {
+        name: sink.name.clone(),
+        state: state(sink.state).to_owned(),
+        write_batch_latency_ms: sink.last_write.as_secs_f64() * 1e3,
+    });
+    sinks.collect()
+}
+
+fn balances(books: &Books) -> Vec<control::Balance> {
+    let line = |line: &Balance| {
+        let dropped = line.dropped.values().sum::<u64>();
+        let received = line.received + line.recovered;
+        let accounted = line.written + line.duplicate + dropped + line.quarantined + line.pending;
+        control::Balance {
+            sink: line.sink.clone(),
+            venue: line.venue.clone(),
+            received,
+            written: line.written,
+            duplicate: line.duplicate,
+            dropped,
+            quarantined: line.quarantined,
+            pending: line.pending,
+            lost: received as i64 - accounted as i64,
+        }
+    };
+    books.balances().iter().map(line).collect()
+}
+
+/// What came of it.
+pub(crate) struct Ended {
+    venues: Vec<control::Venue>,
+    books: Books,
+}
+
+impl Ended {
+    /// 1 if something was lost, or still waits for a sink.
+    pub(crate) fn code(&self) -> u8 {
+        let is_even = |line: &control::Balance| line.lost == 0 && line.dropped == 0 && line.pending == 0;
+        if balances(&self.books).iter().all(is_even) { DONE } else { WANTING }
+    }
+
+    /// One line a venue, on standard output.
+    pub(crate) fn print(&self, json: bool) -> anyhow::Result<()> {
+        let lines = balances(&self.books);
+        if json {
+            let all = serde_json::json!({ "venues": self.venues, "balances": lines });
+            println!("{}", serde_json::to_string_pretty(&all)?);
+            return Ok(());
+        }
+        println!(
+            "{:<12} {:>11} {:>10} {:>9} {:>9} {:>8} {:>7} {:>5} {:>9} {:>5}",
+            "venue", "instruments", "books", "books/s", "requests", "refused", "failed", "late", "written", "lost"
+        );
+        for venue in &self.venues {
+            let of_it = || lines.iter().filter(|line| line.venue == venue.venue);
+            println!(
+                "{:<12} {:>11} {:>10} {:>9.1} {:>9} {:>8} {:>7} {:>5} {:>9} {:>5}",
+                venue.venue,
+                venue.instruments,
+                venue.books,
+                venue.books_per_second,
+                venue.requests,
+                venue.refusals,
+                venue.failures,
+                venue.late,
+                of_it().map(|line| line.written).max().unwrap_or(0),
+                of_it().map(|line| line.lost + line.dropped as i64).sum::<i64>(),
+            );
+        }
+        let pending: u64 = lines.iter().map(|line| line.pending).sum();
+        if pending > 0 {
+            say(&format!("catchment: {pending} records wait in the spool for a sink; the next start delivers them"));
+        }
+        Ok(())
+    }
+}
