@@ -31,6 +31,8 @@ pub(crate) struct Desk {
     pub(crate) line: Lanes<Arc<Notify>>,
     /// Its place among those that want a slot.
     wants_slot: Option<Place>,
+    /// Whom the budget told when to ask again.
+    told: Option<(Place, Monotonic)>,
     pub(crate) retries: RetryBudget,
     pub(crate) counts: Counts,
 }
@@ -43,9 +45,20 @@ impl Desk {
             hold: Hold::default(),
             line: Lanes::new(),
             wants_slot: None,
+            told: None,
             retries,
             counts: Counts::default(),
         }
+    }
+
+    /// Until when no bell makes whoever stands here ask the budget again. Without this, two families that wait for the
+    /// same window would pass the right to the next slot to and fro.
+    pub(crate) fn told_until(&self, place: Place, now: Monotonic) -> Option<Monotonic> {
+        self.told.filter(|(who, at)| *who == place && now < *at).map(|(_, at)| at)
+    }
+
+    pub(crate) fn forget_told(&mut self) {
+        self.told = None;
     }
 }
 
@@ -82,6 +95,12 @@ impl State {
         if let Some(next) = next {
             self.join_slots(family, next);
         }
+    }
+
+    /// The budget has no room for the first of this family before then: others may have the slot meanwhile.
+    pub(crate) fn told(&mut self, family: FamilyId, place: Place, at: Monotonic, max_inflight: u32) {
+        self.desks[family.at()].told = Some((place, at));
+        self.leave_slots(family, max_inflight);
     }
 
     pub(crate) fn leave_slots(&mut self, family: FamilyId, max_inflight: u32) {

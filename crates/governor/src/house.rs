@@ -119,8 +119,13 @@ impl House {
         let state = &mut *guard;
         let now = self.clock.monotonic();
         let is_first = state.desks[ask.family.at()].line.first().is_some_and(|(first, _)| first == place);
-        if !is_first && paid.is_none() {
-            return Step::Bell;
+        if paid.is_none() {
+            if !is_first {
+                return Step::Bell;
+            }
+            if let Some(at) = state.desks[ask.family.at()].told_until(place, now) {
+                return Step::NotBefore(at);
+            }
         }
         match self.lacks(state, ask, now) {
             Some(Lack::Time(at)) => {
@@ -141,7 +146,7 @@ impl House {
             None => match self.budget.charge(&self.bill(ask, behind), now) {
                 Reply::Ready(Answer::Now(charge)) => charge,
                 Reply::Ready(Answer::NotBefore(at)) => {
-                    state.leave_slots(ask.family, self.settings.max_inflight);
+                    state.told(ask.family, place, at, self.settings.max_inflight);
                     return Step::NotBefore(at);
                 }
                 Reply::Later(answer) => return Step::Asking(answer),
@@ -151,9 +156,9 @@ impl House {
         Step::Granted(self.grant(state, ask, charge, now))
     }
 
-    /// A shared budget said "not yet": others may have the slot meanwhile.
-    pub(crate) fn not_yet(&self, ask: &Ask) {
-        self.lock().leave_slots(ask.family, self.settings.max_inflight);
+    /// A shared budget said "not before".
+    pub(crate) fn told(&self, ask: &Ask, place: Place, at: Monotonic) {
+        self.lock().told(ask.family, place, at, self.settings.max_inflight);
     }
 
     /// Somebody who waited is gone: the next takes over.
@@ -196,6 +201,7 @@ impl House {
         state.free(charge.family, &end, self.clock.monotonic());
         // There is room again in windows that others share.
         for family in self.limits.families() {
+            state.desks[family.at()].forget_told();
             state.ring_first(family);
         }
         state.ring_slot(self.settings.max_inflight);

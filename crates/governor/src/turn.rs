@@ -50,29 +50,14 @@ impl<'h> Turn<'h> {
                         None => continue,
                     },
                     Answer::NotBefore(at) => {
-                        self.told(at, deadline).await?;
-                        continue;
+                        self.house.told(&self.ask, self.place, at);
+                        Some(at)
                     }
                 },
             };
             let is_too_late = until.zip(deadline).is_some_and(|(until, deadline)| until > deadline);
             if is_too_late || !self.rest(until, deadline).await {
                 return None;
-            }
-        }
-    }
-
-    /// A store said when to ask again, and until then no bell changes that: to ask it costs a round trip, and who waits
-    /// for it must not keep a slot from others. `None` if that is too late.
-    async fn told(&self, at: Monotonic, deadline: Option<Monotonic>) -> Option<()> {
-        if deadline.is_some_and(|deadline| at > deadline) {
-            return None;
-        }
-        let until = tokio::time::Instant::now() + at.since(self.house.clock.monotonic()).max(WAIT_MIN);
-        loop {
-            self.house.not_yet(&self.ask);
-            if tokio::time::timeout_at(until, self.bell.notified()).await.is_err() {
-                return Some(());
             }
         }
     }

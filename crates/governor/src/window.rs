@@ -228,6 +228,19 @@ mod tests {
     }
 
     #[test]
+    fn departures_of_one_tick_count_until_the_last_of_them_is_old() {
+        let mut window = window(2, 2, 4); // a tick is just below a millisecond
+        let at = |us| Monotonic(Duration::from_micros(us));
+        for us in [0, 900] {
+            window.grant(1);
+            window.left(1, at(us));
+        }
+        assert_eq!(window.log.len(), 1);
+        assert!(!window.fits(1, 0, at(4_000_900)));
+        assert!(window.fits(2, 0, at(4_000_901)));
+    }
+
+    #[test]
     fn memory_is_bounded_whatever_leaves() {
         let mut window = window(u32::MAX, u32::MAX, 10);
         for step in 0..1_000_000_u64 {

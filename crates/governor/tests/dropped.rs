@@ -120,7 +120,8 @@ async fn drop_after(polls: usize, is_slow: bool) -> bool {
 async fn whatever_is_dropped_and_whenever_nothing_leaks_and_every_interval_is_within_the_limit() {
     let is_long = std::env::var_os("CATCHMENT_LONG").is_some();
     let seeds = if is_long { 20_000 } else { 150 };
-    for seed in 0..seeds {
+    // 3,803: two families that waited for one window once passed the next slot to and fro.
+    for seed in (0..seeds).chain([3_803]) {
         let mut rng = StdRng::seed_from_u64(seed);
         let rig = rig(rng.random());
         let clients: Vec<Governor> = (0..rng.random_range(1..=3)).map(|_| rig.open()).collect();

@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use catchment_governor::limiter::{End, Gauge, Limiter, Verdict};
-use catchment_governor::{Ask, Expired, Family, Governor, Lane, Report};
+use catchment_governor::{Ask, Expired, Family, Governor, Lane, MemoryBudget, Report};
 use catchment_model::{Clock, Monotonic};
 use tokio::task::JoinSet;
-use workshop::{Departures, Rig, answer};
+use workshop::{Departures, Rig, Slow, answer};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -165,6 +165,68 @@ async fn no_more_are_under_way_than_may_be() {
     tasks.join_all().await;
     assert_eq!(most.load(Ordering::Relaxed), 3);
     assert!(rig.seconds() <= 0.25, "no slot stands idle: {} s", rig.seconds());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_that_is_freed_goes_to_another_family_at_once() {
+    let mut rig = Rig::new([Family::top("books"), Family::top("trades")]);
+    rig.settings.max_inflight = 1;
+    let governor = rig.open();
+    let permit = governor.acquire(rig.ask("books")).await;
+    let (waiting, ask) = (governor.clone(), rig.ask("trades"));
+    let trades = tokio::spawn(async move { waiting.acquire(ask).await });
+    tokio::time::sleep(SECOND / 2).await;
+    answer(permit, 200, &[]);
+    drop(trades.await.unwrap());
+    assert_eq!(rig.seconds(), 0.5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_gives_up_keeps_no_turn_from_the_others() {
+    let rig = Rig::one(1, 1);
+    let (first, second, third) = (rig.open(), rig.open(), rig.open());
+    answer(first.acquire(rig.ask("a")).await, 200, &[]);
+    let gave_up = tokio::time::timeout(SECOND / 2, second.acquire(rig.ask("a"))).await;
+    assert!(gave_up.is_err() && first.try_acquire(rig.ask("a")).is_none());
+    tokio::time::sleep(SECOND / 2 + Duration::from_millis(5)).await;
+    assert!(third.try_acquire(rig.ask("a")).is_some(), "nobody else wants it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_that_is_given_up_is_there_for_another() {
+    let rig = Rig::one(1, 1);
+    let governor = rig.open();
+    answer(governor.acquire(rig.ask("a")).await, 200, &[]);
+    let gave_up = tokio::time::timeout(SECOND / 2, governor.acquire(rig.ask("a").retry())).await;
+    assert!(gave_up.is_err() && governor.try_acquire(rig.ask("a").retry()).is_none());
+    tokio::time::sleep(SECOND).await;
+    assert!(governor.try_acquire(rig.ask("a").retry()).is_some(), "one a window is free, and was not used");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_for_a_store_keeps_no_slot_from_others() {
+    let families = [Family::top("books").limit(1, Duration::from_secs(60)), Family::top("trades")];
+    let mut rig = Rig::new(families);
+    rig.settings.max_inflight = 1;
+    let inner = MemoryBudget::new(rig.limits.clone());
+    let delay = Duration::from_millis(3);
+    rig.budget = Arc::new(Slow { inner, clock: rig.clock.clone(), yields: 1, delay });
+    let governor = rig.open();
+    answer(governor.acquire(rig.ask("books")).await, 200, &[]);
+    // Both want the slot that is taken; books then learns that its window is full.
+    let taken = governor.acquire(rig.ask("trades")).await;
+    let mut waiting = JoinSet::new();
+    for family in ["books", "trades"] {
+        let (governor, ask, clock) = (governor.clone(), rig.ask(family), rig.clock.clone());
+        waiting.spawn(async move {
+            drop(governor.acquire(ask).await);
+            clock.monotonic().0.as_secs_f64()
+        });
+    }
+    tokio::time::sleep(SECOND / 2).await;
+    answer(taken, 200, &[]);
+    let first = waiting.join_next().await.unwrap().unwrap();
+    assert!(first <= 0.6, "trades waited until {first} s");
 }
 
 #[tokio::test(start_paused = true)]
