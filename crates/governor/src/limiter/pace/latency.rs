@@ -32,7 +32,7 @@ pub(super) struct Latency {
     began: Monotonic,
     minima: [Option<Duration>; MINUTES],
     minute: u64,
-    p99: Option<Duration>,
+    p99_s: Option<f64>,
 }
 
 impl Latency {
@@ -45,13 +45,13 @@ impl Latency {
             began: Monotonic::default(),
             minima: [None; MINUTES],
             minute: 0,
-            p99: None,
+            p99_s: None,
         }
     }
 
-    /// Nearly every answer came within this.
-    pub(super) fn p99(&self) -> Option<Duration> {
-        self.p99
+    /// Nearly every answer came within so many seconds.
+    pub(super) fn p99_s(&self) -> Option<f64> {
+        self.p99_s
     }
 
     /// Counts one answer; says how things stand once enough have come.
@@ -112,7 +112,7 @@ impl Latency {
             above -= count;
             above < 0.0
         });
-        self.p99 = slowest.map(middle);
+        self.p99_s = slowest.map(|bucket| middle(bucket).as_secs_f64());
         self.samples = 0;
         self.cost = 0;
     }
@@ -120,7 +120,7 @@ impl Latency {
 
 /// Eight buckets an octave, from a microsecond to some minutes.
 fn bucket(took: Duration) -> usize {
-    let us = (took.as_micros() as u64).max(8);
+    let us = (took.as_secs() * 1_000_000 + u64::from(took.subsec_micros())).max(8);
     let octave = us.ilog2();
     let eighth = (us >> (octave - 3)) & 7;
     (((octave - 3) * 8) as usize + eighth as usize).min(BUCKETS - 1)
@@ -165,6 +165,6 @@ mod tests {
         assert_eq!(told[1], (77, Some(77)));
         assert_eq!(told[3], (409, Some(77)));
         assert!((epochs[3].delivered - 20.0).abs() < 0.5);
-        assert!(latency.p99().unwrap() > Duration::from_millis(350));
+        assert!(latency.p99_s().unwrap() > 0.35);
     }
 }

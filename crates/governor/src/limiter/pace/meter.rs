@@ -42,7 +42,7 @@ impl Meter {
 
         // The slice being filled is not full, so the oldest one counts for the rest of its length.
         let span_ms = span.as_millis() as u64;
-        let filled_ms = now.0.as_millis() as u64 % SLICE_MS;
+        let filled_ms = u64::from(now.0.subsec_millis()) % SLICE_MS;
         let whole = (span_ms - filled_ms) / SLICE_MS;
         let rest_ms = (span_ms - filled_ms) % SLICE_MS;
         let mut sum: u64 = (0..=whole).map(|back| self.slice(back)).sum();
@@ -58,7 +58,7 @@ impl Meter {
     }
 
     fn forget_old(&mut self, now: Monotonic) {
-        let newest = now.0.as_millis() as u64 / SLICE_MS;
+        let newest = slice_of(now);
         if newest <= self.newest {
             return;
         }
@@ -68,6 +68,11 @@ impl Meter {
         }
         self.newest = newest;
     }
+}
+
+/// Which slice a time falls into. Told twice for each request, so without the wide arithmetic of `as_millis`.
+fn slice_of(now: Monotonic) -> u64 {
+    now.0.as_secs() * (1_000 / SLICE_MS) + u64::from(now.0.subsec_millis()) / SLICE_MS
 }
 
 #[cfg(test)]

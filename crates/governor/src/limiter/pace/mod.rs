@@ -185,9 +185,10 @@ impl Pace {
         if now < self.strike.eased_until {
             rate *= 0.8;
         }
-        if let Some(back_for) = self.past.resumed.map(|resumed| now.since(resumed))
-            && back_for < RETURN
+        if let Some(resumed) = self.past.resumed
+            && now.since(resumed) < RETURN
         {
+            let back_for = now.since(resumed);
             rate *= (2.0 * back_for.as_secs_f64() / RETURN.as_secs_f64() - 2.0).exp2();
         }
         rate.max(self.settings.rate_min)
@@ -196,7 +197,7 @@ impl Pace {
     /// Seconds until the next may follow one of this cost. Headers slow us down only until their window ends.
     fn gap(&self, cost: u32, now: Monotonic) -> f64 {
         let gap = f64::from(cost) / self.pace_now(now);
-        let told_until = self.told.map_or(now, |told| told.ends()).max(self.quota.renewed_at());
+        let told_until = self.told.as_ref().map_or(now, Told::ends).max(self.quota.renewed_at());
         if told_until <= now {
             return gap;
         }
@@ -213,7 +214,7 @@ impl Pace {
     }
 
     fn inflight_max(&self) -> u32 {
-        let p99 = self.latency.p99().unwrap_or(Duration::from_secs(1)).as_secs_f64();
+        let p99 = self.latency.p99_s().unwrap_or(1.0);
         let slots = self.slots.cap().unwrap_or(u32::MAX).min(self.settings.inflight_max).max(1);
         ((2.0 * self.rate * p99 + 2.0) as u32).clamp(1, slots)
     }
@@ -380,7 +381,7 @@ impl Limiter for Pace {
             if now < episode.closed_until {
                 return Verdict::NotBefore(episode.closed_until);
             }
-            let patience = Duration::from_secs(5) + 2 * self.latency.p99().unwrap_or_default();
+            let patience = Duration::from_secs_f64(5.0 + 2.0 * self.latency.p99_s().unwrap_or_default());
             let is_out = episode.scout.is_some_and(|scout| now.since(scout) < patience);
             return if is_out && self.inflight > 0 { Verdict::WhenOneEnds } else { Verdict::Now };
         }
@@ -408,7 +409,7 @@ impl Limiter for Pace {
         }
         let planned = self.gap(cost, now);
         let jitter = self.dice.between(1.0 - self.settings.jitter, 1.0 + self.settings.jitter);
-        let gap = Duration::from_secs_f64((planned * jitter).min(GAP_S_MAX));
+        let gap = Duration::from_nanos(((planned * jitter).min(GAP_S_MAX) * 1e9) as u64);
         let from = self.next_at.max(Monotonic(now.0.saturating_sub(gap.min(SLACK))));
         self.next_at = Monotonic(from.0.saturating_add(gap));
         self.follow_use(planned, now);
