@@ -13,6 +13,10 @@ use serde_json::value::RawValue;
 
 use crate::ReadError;
 
+/// Looking for duplicates takes time by the square of the members, so there is an end to them. Gamma's markets have about
+/// a hundred.
+const MEMBERS_MAX: usize = 1_024;
+
 /// The members of an object, in the order of the wire, their values unread.
 #[derive(Debug, Default)]
 pub(crate) struct Members<'a>(pub(crate) Vec<(Cow<'a, str>, &'a RawValue)>);
@@ -73,6 +77,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
                     // Two values under one name: nobody can say which one counts.
                     if members.iter().any(|(name, _)| *name == key) {
                         return Err(serde::de::Error::custom(format_args!("duplicate field `{key}`")));
+                    }
+                    if members.len() == MEMBERS_MAX {
+                        return Err(serde::de::Error::custom("more members than any venue's object has"));
                     }
                     members.push((key, map.next_value()?));
                 }

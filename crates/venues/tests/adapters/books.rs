@@ -190,6 +190,8 @@ fn one_bad_book_costs_only_itself() {
     check(&good.replace("\"asks\":[]", "\"asks\":{}"), Some(0), "asks: ");
     check(&good.replace("\"asks\":[]", "\"asks\":[],\"asks\":[]"), None, "duplicate field `asks`");
     check(&good.replace("\"77\"", "null"), None, "asset_id is missing");
+    let many: String = (0..100_000).map(|n| format!("\"k{n}\":1,")).collect();
+    check(&good.replacen('{', &format!("{{{many}"), 1), None, "more members than any");
     check("[]", None, "expected an object");
     check("null", None, "expected an object");
 }
