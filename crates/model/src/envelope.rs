@@ -154,8 +154,9 @@ fn push_number(text: Option<&str>, out: &mut Vec<u8>) {
 
 /// Appends the inside of a JSON string. Almost every symbol needs no escape and is copied.
 fn push_escaped(text: &str, out: &mut Vec<u8>) {
-    let plain = |b: u8| b >= 0x20 && b != b'"' && b != b'\\';
-    if text.bytes().all(plain) {
+    let odd = |b: u8| b < 0x20 || b == b'"' || b == b'\\';
+    // Looking at all of them without stopping takes several at a time.
+    if !text.bytes().fold(false, |any, b| any | odd(b)) {
         return out.extend_from_slice(text.as_bytes());
     }
     let quoted = serde_json::to_string(text).expect("text always serialises");

@@ -239,7 +239,9 @@ fn plain_text<'a>(what: &'static str, text: &'a str, max: usize) -> Result<&'a s
     if text.is_empty() || text.len() > max {
         return Err(NameError::Length { what, len: text.len(), max });
     }
-    if text.chars().any(char::is_control) {
+    // Almost every text is plain ASCII, and that is told several bytes at a time.
+    let plain = text.bytes().fold(true, |all, b| all & (0x20..0x7f).contains(&b));
+    if !plain && text.chars().any(char::is_control) {
         let allowed = "characters that print";
         return Err(NameError::Character { what, name: text.to_owned(), allowed });
     }

@@ -62,7 +62,8 @@ pub struct FixedBook {
     pub terms: Range<usize>,
 }
 
-const BEFORE_PRICE: &[u8; 10] = b"{\"price\":\"";
+/// Up to the point: a price is between 0 and 1, or else odd.
+const BEFORE_PRICE: &[u8; 12] = b"{\"price\":\"0.";
 const BEFORE_SIZE: &[u8; 10] = b"\",\"size\":\"";
 const ONE_E8: i64 = 100_000_000;
 
@@ -161,10 +162,14 @@ fn side<const ASCENDING: bool>(body: &[u8], start: usize, levels: &mut Vec<Fixed
     loop {
         // A level is followed by the book's terms, so there are always bytes enough to look at; if not, it is cut off.
         let window: &[u8; WINDOW] = body.get(at..)?.first_chunk()?;
-        let (price_e8, price_len) = amount(part(window, BEFORE_PRICE)?)?;
-        let size_from = at + BEFORE_PRICE.len() + price_len;
+        let decimals = starts_with(window, BEFORE_PRICE)?;
+        let decimals = Digits::at(decimals, 0);
+        let price_e8 = eight_digits(decimals.values & decimals.mask);
+        // What comes after the decimals is looked at next, and is nothing but a quote.
+        let size_from = at + BEFORE_PRICE.len() + decimals.count;
         let window: &[u8; WINDOW] = body.get(size_from..)?.first_chunk()?;
-        let (size_e8, size_len) = amount(part(window, BEFORE_SIZE)?)?;
+        let size = starts_with(window, BEFORE_SIZE)?;
+        let (size_e8, size_len) = amount(size)?;
         if price_e8 <= above || price_e8 >= below || size_e8 == 0 {
             return None;
         }
@@ -172,8 +177,8 @@ fn side<const ASCENDING: bool>(body: &[u8], start: usize, levels: &mut Vec<Fixed
         levels.push(FixedLevel {
             price_e8,
             size_e8,
-            price_at: u32::try_from(at + BEFORE_PRICE.len()).ok()?,
-            price_len: price_len as u8,
+            price_at: u32::try_from(at + BEFORE_PRICE.len() - "0.".len()).ok()?,
+            price_len: ("0.".len() + decimals.count) as u8,
             size_len: size_len as u8,
         });
         let close = BEFORE_SIZE.len() + size_len;
@@ -188,11 +193,16 @@ fn side<const ASCENDING: bool>(body: &[u8], start: usize, levels: &mut Vec<Fixed
 
 /// What is looked at together: an introduction of 10 bytes, an amount of at most 17, and what closes a level.
 const WINDOW: usize = 32;
+/// What of it comes after the longest introduction.
+const REST: usize = WINDOW - BEFORE_PRICE.len();
 
 /// What comes after the introduction, if that is what stands first.
 #[inline(always)]
-fn part<'a>(window: &'a [u8; WINDOW], introduction: &[u8; 10]) -> Option<&'a [u8; WINDOW - 10]> {
-    let (first, rest) = window.split_first_chunk::<10>()?;
+fn starts_with<'a, const N: usize>(
+    window: &'a [u8; WINDOW],
+    introduction: &[u8; N],
+) -> Option<&'a [u8; REST]> {
+    let (first, rest) = window.split_first_chunk::<N>()?;
     (first == introduction).then_some(rest.first_chunk()?)
 }
 
@@ -200,7 +210,7 @@ fn part<'a>(window: &'a [u8; WINDOW], introduction: &[u8; 10]) -> Option<&'a [u8
 /// bytes at a time. The length is found first and by itself: the next amount begins after it, so the processor can go
 /// on there while this one is still being made into a number.
 #[inline(always)]
-fn amount(bytes: &[u8; WINDOW - 10]) -> Option<(i64, usize)> {
+fn amount(bytes: &[u8; REST]) -> Option<(i64, usize)> {
     let len = quote_in(bytes)?;
     let whole = Digits::at(bytes, 0);
     let has_point = bytes[whole.count] == b'.';
@@ -219,9 +229,9 @@ fn amount(bytes: &[u8; WINDOW - 10]) -> Option<(i64, usize)> {
 
 /// Where the first quote is, within sixteen bytes.
 #[inline(always)]
-fn quote_in(bytes: &[u8; WINDOW - 10]) -> Option<usize> {
+fn quote_in(bytes: &[u8; REST]) -> Option<usize> {
     let word = |from: usize| {
-        let chunk: &[u8; 8] = bytes[from..].first_chunk().expect("sixteen bytes of 22");
+        let chunk: &[u8; 8] = bytes[from..].first_chunk().expect("sixteen bytes of 20");
         let zero_at_quotes = u64::from_le_bytes(*chunk) ^ u64::from_ne_bytes([b'"'; 8]);
         // The high bit of every byte that is a quote; a borrow can only spoil bytes above the first of them.
         zero_at_quotes.wrapping_sub(0x0101_0101_0101_0101) & !zero_at_quotes & 0x8080_8080_8080_8080
@@ -244,8 +254,8 @@ struct Digits {
 
 impl Digits {
     #[inline(always)]
-    fn at(bytes: &[u8; WINDOW - 10], from: usize) -> Self {
-        let chunk: &[u8; 8] = bytes[from..].first_chunk().expect("at most nine bytes in, of 22");
+    fn at(bytes: &[u8; REST], from: usize) -> Self {
+        let chunk: &[u8; 8] = bytes[from..].first_chunk().expect("at most nine bytes in, of 20");
         let values = u64::from_le_bytes(*chunk) ^ 0x3030_3030_3030_3030;
         // The high bit of every byte that is no digit; a carry can only spoil bytes above the first of them.
         let others = (values.wrapping_add(0x7676_7676_7676_7676) | values) & 0x8080_8080_8080_8080;
