@@ -342,3 +342,64 @@ impl Resolve for SystemNames {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use catchment_governor::{Ask, Governor, Lane, MemoryBudget, Open, Parts, Settings};
+    use catchment_model::SystemClock;
+
+    use crate::families::limits_of;
+
+    /// Says that there is no such name, or says nothing.
+    struct Names {
+        are_silent: bool,
+    }
+
+    impl Resolve for Names {
+        fn resolve(&self, _name: Name) -> Resolving {
+            let are_silent = self.are_silent;
+            Box::pin(async move {
+                if are_silent {
+                    std::future::pending::<()>().await;
+                }
+                Err(Unresolved(io::Error::other("no such host")).into())
+            })
+        }
+    }
+
+    async fn send_with(names: Names) -> (SendError, Governor) {
+        let spec = catchment_venues::find("limitless").unwrap();
+        let opened = (spec.open)(&spec.endpoints([]).unwrap());
+        let limits = limits_of(spec, &opened, 1.0).unwrap();
+        let clock = Arc::new(SystemClock::new());
+        let parts = Parts {
+            clock: clock.clone(),
+            budget: Arc::new(MemoryBudget::new(limits.clone())),
+            limiter: Box::new(|_family, _ceiling| Box::new(Open)),
+            notebook: None,
+            seed: 1,
+        };
+        let governor = Governor::open("limitless", limits, Settings::default(), parts);
+        let settings = CourierSettings { connect_deadline: Duration::from_millis(60), ..Default::default() };
+        let courier = Courier::with_resolver(spec, settings, clock, Arc::new(names)).unwrap();
+        let permit = governor.acquire(Ask::new(governor.family("listing").unwrap(), Lane::Live)).await;
+        let request = Request::get("http://venue.example/".to_owned(), "listing");
+        (courier.send(permit, &request).await.unwrap_err(), governor)
+    }
+
+    #[tokio::test]
+    async fn a_name_without_an_address_is_told_as_such() {
+        let (error, governor) = send_with(Names { are_silent: false }).await;
+        assert_eq!(error.kind(), "dns", "{error:?}");
+        assert!(error.with_sources().contains("no such host"), "{}", error.with_sources());
+        assert_eq!(governor.snapshot().inflight, 0);
+    }
+
+    #[tokio::test]
+    async fn names_that_are_not_answered_end_at_the_deadline_for_connecting() {
+        let (error, governor) = send_with(Names { are_silent: true }).await;
+        assert!(matches!(error, SendError::TimedOut { phase: Phase::Connect, .. }), "{error:?}");
+        assert_eq!(governor.snapshot().inflight, 0);
+    }
+}
