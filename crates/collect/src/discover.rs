@@ -9,9 +9,9 @@
 //! * Rounds keep a steady beat: the first at once, and one that takes longer than the interval skips the beats it missed.
 //! * The records come before the file. A crash between the two repeats the records at the next start; the other way
 //!   round they would be missing for ever.
-//! * A listing without a single instrument, from a venue that had some, is more often a venue in trouble than one that has
-//!   closed. It counts as failed until it has come [`EMPTY_BELIEVED_AFTER`] times in a row; and never, if there were
-//!   markets and none could be read.
+//! * A listing that is empty, or lacks more than half of the instruments whose time is not over, is more often a venue in
+//!   trouble (an empty page, a cursor that ends early) than one that has closed. It counts as failed until it has come
+//!   [`LOSS_BELIEVED_AFTER`] times in a row; and always, if there were markets and none could be read.
 //! * Requests go by the lane for gaps, below the live polls and above history. A listing of hundreds of pages must not
 //!   push aside books that are due now, and the governor lets no lane starve.
 //! * A venue that has banned us is not waited for within a round that has begun: it fails. The next one waits with the
@@ -39,8 +39,8 @@ use crate::membership::{Change, Members, members};
 use crate::send_error::SendError;
 use crate::snapshot_file::{SNAPSHOT_BYTES_MAX, snapshot_path};
 
-/// So many empty listings in a row are believed.
-pub const EMPTY_BELIEVED_AFTER: u32 = 3;
+/// Listings that lack most of what was there are believed when so many have come in a row.
+pub const LOSS_BELIEVED_AFTER: u32 = 3;
 /// A walk that is longer does not end.
 const PAGES_MAX: usize = 20_000;
 /// Permits that may expire for one page before something must be wrong with our own speed.
@@ -143,7 +143,7 @@ struct Discovery {
     known: Members,
     /// When the newest snapshot was written.
     written_at: Option<UnixMs>,
-    empty_in_a_row: u32,
+    losses_in_a_row: u32,
 }
 
 /// The pipeline is closed.
@@ -183,7 +183,7 @@ impl Discovery {
         let dice = StdRng::seed_from_u64(task.retries.seed);
         let instruments = known.len();
         task.status.send_modify(|status| (status.instruments, status.written_at) = (instruments, written_at));
-        Self { task, venue, dice, known, written_at, empty_in_a_row: 0 }
+        Self { task, venue, dice, known, written_at, losses_in_a_row: 0 }
     }
 
     async fn round(&mut self) -> Result<(), Closed> {
@@ -261,10 +261,18 @@ impl Discovery {
 
     /// Takes the listing over, if it is believable.
     async fn settle(&mut self, listing: Listing) -> Result<Settled, RoundError> {
-        self.doubt(&listing)?;
+        if let (true, Some(first)) = (listing.instruments.is_empty(), listing.first_skipped) {
+            return Err(RoundError::NothingReadable { rows: listing.rows, first });
+        }
         let Listing { instruments, pages, skipped, .. } = listing;
         let now = members(instruments);
         let change = Change::between(&self.known, &now);
+        let (before, lost) = (self.known.len(), change.lost(self.task.clock.wall().ms()));
+        let is_doubtful = before > 0 && (now.is_empty() || 2 * lost > before);
+        self.losses_in_a_row = if is_doubtful { self.losses_in_a_row + 1 } else { 0 };
+        if is_doubtful && self.losses_in_a_row < LOSS_BELIEVED_AFTER {
+            return Err(RoundError::Loss { before, lost, times: self.losses_in_a_row });
+        }
         let (joined, left) = (change.joined.len(), change.left.len());
         if !change.is_none() {
             let at = self.task.clock.wall();
@@ -280,21 +288,6 @@ impl Discovery {
         let written_at = self.replace_snapshot().await.map_err(RoundError::Disk)?;
         self.written_at = Some(written_at);
         Ok(Settled { joined, left, pages, skipped })
-    }
-
-    fn doubt(&mut self, listing: &Listing) -> Result<(), RoundError> {
-        if !listing.instruments.is_empty() || self.known.is_empty() {
-            self.empty_in_a_row = 0;
-            return Ok(());
-        }
-        if let Some(first) = &listing.first_skipped {
-            return Err(RoundError::NothingReadable { rows: listing.rows, first: first.clone() });
-        }
-        self.empty_in_a_row += 1;
-        if self.empty_in_a_row < EMPTY_BELIEVED_AFTER {
-            return Err(RoundError::Empty { before: self.known.len(), times: self.empty_in_a_row });
-        }
-        Ok(())
     }
 
     async fn replace_snapshot(&self) -> io::Result<UnixMs> {
@@ -383,8 +376,8 @@ enum RoundError {
     Page { number: usize, source: PageError },
     #[error("the listing has more than {PAGES_MAX} pages")]
     Endless,
-    #[error("the listing is empty ({times} in a row), and there were {before} instruments")]
-    Empty { before: usize, times: u32 },
+    #[error("the listing lacks {lost} of {before} instruments whose time is not over ({times} in a row)")]
+    Loss { before: usize, lost: usize, times: u32 },
     #[error("none of {rows} markets can be read ({first})")]
     NothingReadable { rows: usize, first: String },
     #[error("the snapshot could not be written")]
@@ -402,7 +395,7 @@ impl RoundError {
             Self::Page { source: PageError::Read(ReadError::Stuck(_)), .. } | Self::Endless => "stuck",
             Self::Page { source: PageError::Read(_), .. } | Self::NothingReadable { .. } => "unreadable",
             Self::Page { source: PageError::Family(_), .. } => "family",
-            Self::Empty { .. } => "empty",
+            Self::Loss { .. } => "loss",
             Self::Disk(_) => "disk",
             Self::Closed => "closed",
         }

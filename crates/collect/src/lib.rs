@@ -19,7 +19,7 @@ mod tally;
 mod tls;
 
 pub use courier::{Courier, CourierSettings, Reply};
-pub use discover::{DiscoverStatus, DiscoverTask, EMPTY_BELIEVED_AFTER, PageRetries, discover};
+pub use discover::{DiscoverStatus, DiscoverTask, LOSS_BELIEVED_AFTER, PageRetries, discover};
 pub use families::limits_of;
 pub use send_error::{Phase, SendError};
 pub use snapshot_file::{KeptReason, Loaded, SnapshotFile, snapshot_path};

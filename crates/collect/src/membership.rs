@@ -49,6 +49,11 @@ impl<'a> Change<'a> {
         self.joined.is_empty() && self.left.is_empty()
     }
 
+    /// How many left although their time is not over.
+    pub(crate) fn lost(&self, now: UnixMs) -> usize {
+        self.left.iter().filter(|instrument| instrument.expiry.is_none_or(|expiry| expiry > now)).count()
+    }
+
     /// Writes the change and waits until it is durable.
     pub(crate) async fn record(
         &self,
@@ -106,5 +111,49 @@ impl Event<'_> {
             }
             Self::Changed { .. } => Symbol::ALL,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(keys: &str) -> Members {
+        let instrument = |text: &str| {
+            let (key, expiry) = text.split_once('@').map_or((text, None), |(key, at)| (key, at.parse().ok()));
+            Instrument {
+                venue: Venue::new("kalshi").unwrap(),
+                poll_key: key.to_owned(),
+                symbol: key.to_owned(),
+                market_id: key.to_owned(),
+                slug: None,
+                outcome: None,
+                expiry: expiry.and_then(|ms| UnixMs::new(ms).ok()),
+                tick_size: None,
+                min_order_size: None,
+            }
+        };
+        members(keys.split_ascii_whitespace().map(instrument).collect())
+    }
+
+    fn check(before: &str, now: &str, joined: &str, left: &str, lost_at_100: usize) {
+        let (before, now) = (all(before), all(now));
+        let change = Change::between(&before, &now);
+        let keys = |some: &[&Instrument]| {
+            some.iter().map(|instrument| instrument.poll_key.as_str()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!((keys(&change.joined), keys(&change.left)), (joined.to_owned(), left.to_owned()));
+        assert_eq!(change.lost(UnixMs::new(100).unwrap()), lost_at_100);
+        assert_eq!(change.is_none(), joined.is_empty() && left.is_empty());
+    }
+
+    #[test]
+    fn what_joined_what_left_and_what_should_not_have() {
+        check("", "", "", "", 0);
+        check("", "b a", "a b", "", 0);
+        check("a b", "b c", "c", "a", 1);
+        check("a@99 b@101 c", "", "", "a b c", 2);
+        // Another expiry is the same instrument.
+        check("a@99 b", "b a@200", "", "", 0);
     }
 }

@@ -69,7 +69,7 @@ async fn a_request_says_who_we_are_and_carries_what_it_was_given() {
         "user-agent: catchment/",
         "(+market data recorder)",
         "x-key: value",
-        "accept-encoding: gzip, deflate",
+        "accept-encoding: gzip,deflate",
     ] {
         assert!(head.contains(line), "{line} is not in {head}");
     }

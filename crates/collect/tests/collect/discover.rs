@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use catchment_collect::{
-    Courier, CourierSettings, DiscoverStatus, DiscoverTask, EMPTY_BELIEVED_AFTER, Loaded, PageRetries,
+    Courier, CourierSettings, DiscoverStatus, DiscoverTask, LOSS_BELIEVED_AFTER, Loaded, PageRetries,
     SnapshotFile, discover, snapshot_path,
 };
 use catchment_model::{Channel, SimClock, Snapshot, SystemClock, UnixMs, UnixNs};
@@ -135,7 +135,7 @@ fn universe(markets: u32) -> SimConfig {
 }
 
 async fn house(id: &'static str) -> House {
-    House::new(id, sim(universe(60)).await).await
+    House::new(id, sim(universe(120)).await).await
 }
 
 fn count(records: &[Value], event: &str) -> usize {
@@ -236,13 +236,7 @@ async fn leaves_the_last_snapshot(id: &'static str, faults: Faults, error: &str)
 #[tokio::test]
 async fn a_cursor_that_does_not_advance_fails_the_round() {
     let stuck = Faults { stuck_cursor: 1.0, ..Faults::default() };
-    let house = House::new("kalshi", sim(universe(1_500)).await).await;
-    house.rounds(1).await;
-    let before = house.bytes();
-    house.faults(stuck);
-    let failed = house.rounds(1).await;
-    assert!(failed.last_error.as_ref().unwrap().contains("does not advance"), "{failed:?}");
-    assert_eq!(house.bytes(), before);
+    leaves_the_last_snapshot("polymarket", stuck, "does not advance").await;
 }
 
 #[tokio::test]
@@ -296,16 +290,35 @@ async fn an_empty_listing_is_believed_when_it_comes_again_and_again() {
     let good = house.rounds(1).await;
     let before = house.bytes();
     house.faults(Faults { empty_page: 1.0, ..Faults::default() });
-    let doubted = house.rounds(u64::from(EMPTY_BELIEVED_AFTER) - 1).await;
+    let doubted = house.rounds(u64::from(LOSS_BELIEVED_AFTER) - 1).await;
     assert_eq!(doubted.failed_rounds, doubted.rounds);
-    assert!(doubted.last_error.unwrap().contains("the listing is empty"));
+    assert!(doubted.last_error.unwrap().contains("the listing lacks"));
     assert_eq!(house.bytes(), before);
     // A restart forgets how often; three times in a row it must be.
-    let believed = house.rounds(EMPTY_BELIEVED_AFTER.into()).await;
+    let believed = house.rounds(LOSS_BELIEVED_AFTER.into()).await;
     assert_eq!((believed.instruments, believed.last_error), (0, None));
     assert_eq!(house.snapshot().instruments, []);
     let records = house.markets().await;
     assert_eq!(count(&records, "left"), good.instruments);
+}
+
+#[tokio::test]
+async fn a_listing_that_has_lost_most_of_its_instruments_is_doubted_and_then_believed() {
+    let mut config = universe(40);
+    config.kalshi.universe.deaths_per_min = 30.0;
+    config.kalshi.rules.combos = 0;
+    // The venue's calendar is ahead of ours, so that by ours the time of what it ends is not over.
+    let clock = Arc::new(SimClock::at(UnixNs::from_ms(4_000_000_000_000).unwrap()));
+    let house = House::new("kalshi", Sim::start(config, clock.clone()).await.unwrap()).await;
+    house.rounds(1).await;
+    clock.advance(Duration::from_secs(40));
+    assert_eq!(house.rounds(1).await.last_error, None, "a half may go");
+    clock.advance(Duration::from_secs(30));
+    let doubted = house.rounds(2).await;
+    assert_eq!((doubted.failed_rounds, doubted.instruments), (2, 20));
+    assert!(doubted.last_error.unwrap().contains("lacks 15 of 20 instruments"));
+    let believed = house.rounds(3).await;
+    assert_eq!((believed.failed_rounds, believed.instruments), (2, 5));
 }
 
 #[tokio::test]
@@ -326,7 +339,7 @@ async fn a_calendar_that_is_set_back_does_not_make_a_snapshot_older() {
     let house = house("limitless").await;
     house.rounds(1).await;
     let far = UnixMs::new(4_000_000_000_000).unwrap();
-    let ahead = Snapshot { written_at: far, ..house.snapshot() };
+    let ahead = Snapshot::new(venue("limitless").venue(), far, house.snapshot().instruments);
     let bytes = ahead.to_json();
     disk::replace_file(&*house.disk, &house.path(), &bytes, SyncPoint::StateData, SyncPoint::StateEntry)
         .unwrap();
