@@ -10,6 +10,10 @@ test:
 torture:
     scripts/torture
 
+# Record simulated venues for half a minute, with a page of live figures
+demo:
+    cargo run --release -- demo --for 30s
+
 # Record three sample envelopes in a temporary folder, then verify what was written
 try:
     #!/usr/bin/env bash
@@ -29,8 +33,7 @@ bench-all:
     set -euo pipefail
     cargo build --release
     missed=0
-    for name in spool sink-file dedup handoff pipeline permit memory; do
-    for name in spool sink-file dedup handoff pipeline parse-books passthrough fuzz-scanner memory; do
+    for name in spool sink-file dedup handoff pipeline permit parse-books passthrough fuzz-scanner memory; do
         echo "== $name" >&2
         cargo run --release --quiet -- bench "$name" || missed=1
     done
