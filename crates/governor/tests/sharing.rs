@@ -177,7 +177,8 @@ async fn a_slot_that_is_freed_goes_to_another_family_at_once() {
     let trades = tokio::spawn(async move { waiting.acquire(ask).await });
     tokio::time::sleep(SECOND / 2).await;
     answer(permit, 200, &[]);
-    drop(trades.await.unwrap());
+    let permit = tokio::time::timeout(SECOND, trades).await.expect("nobody woke it");
+    drop(permit.unwrap());
     assert_eq!(rig.seconds(), 0.5);
 }
 
@@ -227,6 +228,19 @@ async fn whoever_waits_for_a_store_keeps_no_slot_from_others() {
     answer(taken, 200, &[]);
     let first = waiting.join_next().await.unwrap().unwrap();
     assert!(first <= 0.6, "trades waited until {first} s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn room_that_is_given_back_is_used_at_once() {
+    let rig = Rig::new([Family::top("all").limit(1, Duration::from_secs(60)), Family::under("all", "books")]);
+    let governor = rig.open();
+    let permit = governor.acquire(rig.ask("all")).await;
+    let (waiting, ask) = (governor.clone(), rig.ask("books"));
+    let books = tokio::spawn(async move { waiting.acquire(ask).await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    drop(permit);
+    drop(books.await.unwrap());
+    assert_eq!(rig.seconds(), 0.3);
 }
 
 #[tokio::test(start_paused = true)]
