@@ -232,6 +232,17 @@ fn one_slow_spell_eases_and_a_second_soon_after_is_not_believed_if_all_comes_bac
 }
 
 #[test]
+fn a_queue_is_believed_in_at_the_second_warning_only() {
+    let mut desk = Desk::new(Pace::cold(PaceSettings::default(), 1));
+    desk.work(20.0, 1e9, RTT);
+    desk.work(2.5, 1e9, 5 * RTT);
+    assert_eq!((desk.phase(), desk.pace.ceiling()), ("ease", None));
+    desk.work(5.0, 1e9, RTT);
+    desk.work(4.5, 1e9, 5 * RTT);
+    assert!(desk.pace.ceiling().is_some());
+}
+
+#[test]
 fn a_quiet_hour_raises_nothing_and_does_not_end_in_a_burst() {
     let mut desk = Desk::settled();
     desk.work(2.0, 1.0, RTT);
