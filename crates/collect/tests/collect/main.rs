@@ -1,5 +1,7 @@
 //! The room as its users see it, over real sockets.
 
+#![allow(clippy::unwrap_used)] // a test may
+
 mod courier;
 mod discover;
 mod support;
