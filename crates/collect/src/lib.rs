@@ -3,6 +3,7 @@
 //! * [`Courier`]: the only HTTP client of the program; [`Courier::send`] consumes a
 //!   [`Permit`](catchment_governor::Permit) and gives back a [`Reply`] or a [`SendError`]
 //! * [`discover()`]: the slow path; which instruments a venue has, every few minutes, into a file and the channel `markets`
+//! * [`poll()`]: the hot path; every instrument's book, once an interval, into the channel `orderbook`
 //! * [`SnapshotFile`]: reads that file without ever dying of it
 //! * [`limits_of`]: what a venue declares, as the governor wants it
 //!
@@ -13,14 +14,18 @@ mod discover;
 mod events;
 mod families;
 mod membership;
+mod poll;
 mod send_error;
 mod snapshot_file;
+mod stats;
 mod tally;
 mod tls;
 
 pub use courier::{Courier, CourierSettings, Reply};
 pub use discover::{DiscoverStatus, DiscoverTask, LOSS_BELIEVED_AFTER, PageRetries, discover};
 pub use families::limits_of;
+pub use poll::{Answer, Fetch, Fetched, Line, Lost, PollSettings, PollStatus, PollTask, poll};
 pub use send_error::{Phase, SendError};
 pub use snapshot_file::{KeptReason, Loaded, SnapshotFile, snapshot_path};
+pub use stats::PollCounts;
 pub use tally::CourierCounts;

@@ -57,6 +57,10 @@ pub enum Cause {
     Crash,
     /// The venue banned us.
     Ban,
+    /// The venue asked us to slow down, and we waited.
+    Cooldown,
+    /// The venue answered with an error, with something unreadable, or without what was asked for.
+    Failure,
     /// A sink refused a record; it is in the dead-letter file.
     Refused,
     /// Bytes on disk were damaged; they are in quarantine.

@@ -4,5 +4,6 @@
 
 mod courier;
 mod discover;
+mod poll;
 mod support;
 mod tls;
