@@ -73,7 +73,7 @@ impl Rig {
             governor: self.governor.clone(),
             courier: self.courier.clone(),
             intake: self.pipeline.intake(),
-            disk: RealDisk::shared(),
+            disk: Arc::new(RealDisk::shared()),
             data_dir: self.dir.path().to_owned(),
             interval: Duration::from_secs(300),
             retries: PageRetries::default(),
@@ -142,8 +142,11 @@ struct Running {
 
 impl Running {
     async fn until(&mut self, is_so: impl Fn(&PollStatus) -> bool) {
-        let seen = tokio::time::timeout(Duration::from_secs(60), self.seen.wait_for(|now| is_so(now))).await;
-        assert!(seen.is_ok(), "it never came true: {:?}", *self.seen.borrow());
+        let is_seen = {
+            let waiting = self.seen.wait_for(|now| is_so(now));
+            tokio::time::timeout(Duration::from_secs(60), waiting).await.is_ok()
+        };
+        assert!(is_seen, "it never came true: {:?}", *self.seen.borrow());
     }
 
     async fn stop(self) -> PollStatus {

@@ -218,7 +218,7 @@ async fn an_answer_that_is_garbage_costs_its_batch_a_moment() {
         .collect();
     kinds.sort();
     assert_eq!(kinds, ["empty", "not_json", "trouble"]);
-    assert!(rig.reads("S-1000") >= 26 && rig.reads("S-1019") >= 26);
+    assert!(rig.reads("S-1000") >= 20 && rig.reads("S-1019") >= 20);
     assert_eq!(rig.status().counts.requests_failed, 3);
 }
 
