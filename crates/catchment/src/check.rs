@@ -24,7 +24,9 @@ pub(crate) fn run(config: &Config, connect: bool, json: bool) -> anyhow::Result<
     let code = if is_good { DONE } else { WANTING };
     if json {
         let answers = answers.iter().map(|(venue, answer)| match answer {
-            Ok(latency) => json!({ "venue": venue, "answers": true, "latency_ms": latency.as_millis() as u64 }),
+            Ok(latency) => {
+                json!({ "venue": venue, "answers": true, "latency_ms": latency.as_millis() as u64 })
+            }
             Err(problem) => json!({ "venue": venue, "answers": false, "problem": problem }),
         });
         let report = json!({
@@ -65,7 +67,8 @@ type Answer = (&'static str, Result<Duration, String>);
 
 fn ask_all(config: &Config) -> anyhow::Result<Vec<Answer>> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
     runtime.block_on(async {
         let mut answers = Vec::new();
         for venue in &config.venues {
@@ -79,7 +82,11 @@ fn ask_all(config: &Config) -> anyhow::Result<Vec<Answer>> {
 }
 
 /// Sends the first request of a discovery.
-async fn ask(venue: &VenueConfig, notebook: &std::path::Path, clock: &Arc<dyn Clock>) -> anyhow::Result<Duration> {
+async fn ask(
+    venue: &VenueConfig,
+    notebook: &std::path::Path,
+    clock: &Arc<dyn Clock>,
+) -> anyhow::Result<Duration> {
     let opened = (venue.spec.open)(&venue.endpoints);
     let governor = governors::open(venue, &opened, notebook, clock, rand::random())?;
     let settings = CourierSettings { deadline: PATIENCE, ..CourierSettings::default() };
@@ -95,6 +102,11 @@ async fn ask(venue: &VenueConfig, notebook: &std::path::Path, clock: &Arc<dyn Cl
         None => "no request may leave yet".to_owned(),
     })?;
     let reply = courier.send(permit, &request).await?;
-    anyhow::ensure!(matches!(reply.reading, Reading::Ok), "it answers {} ({:?})", reply.status, reply.reading);
+    anyhow::ensure!(
+        matches!(reply.reading, Reading::Ok),
+        "it answers {} ({:?})",
+        reply.status,
+        reply.reading
+    );
     Ok(reply.latency)
 }

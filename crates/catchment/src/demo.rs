@@ -9,7 +9,8 @@ use catchment_sim::{Sim, SimConfig};
 use crate::cli::DemoArgs;
 use crate::config::{self, Config};
 use crate::recorder::Rooms;
-use crate::{run, say, signals};
+use crate::run::record;
+use crate::{say, signals};
 
 /// What is simulated: small enough for a laptop, with books that move and markets that come and go.
 const UNIVERSE: &[(&str, &str)] = &[
@@ -34,7 +35,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<u8> {
         let sim = Sim::start(simulated, Arc::new(SystemClock::new())).await?;
         let config = config_of(&sim, args)?;
         say(&format!("simulated venues: {}", sim.base("_sim/stats")));
-        let ended = run::record(&config, Rooms::ALL, args.length, enough).await?;
+        let ended = record(&config, Rooms::ALL, args.length, enough).await?;
         sim.stop().await;
         ended.print(args.json)?;
         say(&format!(

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use catchment_governor::limiter::{Aimd, AimdSettings, Limiter, Pace, PaceSettings};
-use catchment_governor::{Governor, Limits, MakeLimiter, MemoryBudget, Notebook, Parts, Settings, WindowSpec};
+use catchment_governor::{
+    Governor, Limits, MakeLimiter, MemoryBudget, Notebook, Parts, Settings, WindowSpec,
+};
 use catchment_model::Clock;
 use catchment_venues::Opened;
 
@@ -23,11 +25,8 @@ pub(crate) fn open(
 ) -> anyhow::Result<Governor> {
     let limits = catchment_collect::limits_of(venue.spec, opened, venue.limit_share)
         .with_context(|| format!("the limits of {} do not fit together", venue.spec.id))?;
-    let settings = Settings {
-        max_inflight: venue.max_inflight,
-        cooldown: venue.cooldown,
-        ..Settings::default()
-    };
+    let settings =
+        Settings { max_inflight: venue.max_inflight, cooldown: venue.cooldown, ..Settings::default() };
     let parts = Parts {
         clock: Arc::clone(clock),
         budget: Arc::new(MemoryBudget::new(limits.clone())),

@@ -19,8 +19,8 @@ use tokio::sync::{mpsc, watch};
 use crate::cli::IngestArgs;
 use crate::floorplan::{self, House};
 use crate::lines::{Line, Lines};
-use crate::summary::{self, Progress};
 use crate::signals::{self, told};
+use crate::summary::{self, Progress};
 use crate::{DONE, WANTING, say};
 
 /// How long the sinks may take for the rest after a signal.

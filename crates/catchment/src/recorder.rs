@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use catchment_collect::{
-    Courier, CourierSettings, DiscoverStatus, DiscoverTask, Line, PageRetries, PollSettings, PollStatus, PollTask,
-    SnapshotFile, discover, poll, snapshot_path,
+    Courier, CourierSettings, DiscoverStatus, DiscoverTask, Line, PageRetries, PollSettings, PollStatus,
+    PollTask, SnapshotFile, discover, poll, snapshot_path,
 };
 use catchment_control as control;
 use catchment_governor::Governor;
@@ -65,8 +65,7 @@ struct Running {
 impl Recorder {
     /// Starts recording every venue of the configuration.
     pub(crate) fn start(config: &Config, rooms: Rooms, house: &House) -> anyhow::Result<Self> {
-        let mut recorder =
-            Self { venues: Vec::new(), tasks: JoinSet::new(), stop: CancellationToken::new() };
+        let mut recorder = Self { venues: Vec::new(), tasks: JoinSet::new(), stop: CancellationToken::new() };
         for venue in &config.venues {
             recorder.start_venue(venue, rooms, &config.data_dir, house)?;
         }

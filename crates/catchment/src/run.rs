@@ -220,7 +220,16 @@ impl Ended {
         }
         println!(
             "{:<12} {:>11} {:>10} {:>9} {:>9} {:>8} {:>7} {:>5} {:>9} {:>5}",
-            "venue", "instruments", "books", "books/s", "requests", "refused", "failed", "late", "written", "lost"
+            "venue",
+            "instruments",
+            "books",
+            "books/s",
+            "requests",
+            "refused",
+            "failed",
+            "late",
+            "written",
+            "lost"
         );
         for venue in &self.venues {
             let of_it = || lines.iter().filter(|line| line.venue == venue.venue);
@@ -240,7 +249,9 @@ impl Ended {
         }
         let pending: u64 = lines.iter().map(|line| line.pending).sum();
         if pending > 0 {
-            say(&format!("catchment: {pending} records wait in the spool for a sink; the next start delivers them"));
+            say(&format!(
+                "catchment: {pending} records wait in the spool for a sink; the next start delivers them"
+            ));
         }
         Ok(())
     }
