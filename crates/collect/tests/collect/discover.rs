@@ -272,16 +272,25 @@ async fn pages_for_people_and_torn_pages_fail_the_round() {
     leaves_the_last_snapshot("limitless", Faults { truncated: 1.0, ..Faults::default() }, "not JSON").await;
 }
 
+async fn is_asked_once(id: &'static str, faults: Faults) {
+    let house = house(id).await;
+    house.faults(faults);
+    house.rounds(1).await;
+    assert_eq!(house.requests(), 1);
+}
+
 #[tokio::test]
 async fn a_redirect_fails_the_round_at_once() {
     let led = Faults { redirect: 1.0, ..Faults::default() };
-    leaves_the_last_snapshot("polymarket", led, "leads to http://elsewhere.invalid").await;
+    leaves_the_last_snapshot("polymarket", led.clone(), "leads to http://elsewhere.invalid").await;
+    is_asked_once("polymarket", led).await;
 }
 
 #[tokio::test]
 async fn a_ban_fails_the_round_at_once() {
-    leaves_the_last_snapshot("limitless", Faults { forbidden: 1.0, ..Faults::default() }, "means banned")
-        .await;
+    let banned = Faults { forbidden: 1.0, ..Faults::default() };
+    leaves_the_last_snapshot("limitless", banned.clone(), "means banned").await;
+    is_asked_once("limitless", banned).await;
 }
 
 #[tokio::test]
