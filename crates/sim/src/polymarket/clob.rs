@@ -9,6 +9,7 @@
 
 use std::borrow::Cow;
 
+use bytes::{BufMut, BytesMut};
 use serde::Deserialize;
 
 use super::{Market, Polymarket, Roll, hash};
@@ -18,6 +19,8 @@ use crate::venue::{Answer, Ask};
 
 /// A book is about this long; answers for many are allocated at once.
 const BOOK_BYTES: usize = 3_300;
+/// Buffers kept for answers to come.
+const SPARE_MAX: usize = 4;
 /// Base64 of `-1`: there is no next page.
 const END: &str = "LTE=";
 
@@ -34,9 +37,9 @@ impl Polymarket {
             return Answer::json(400, pair("error", "Invalid token id"));
         };
         let roll = self.universe.at(ask.now_ms);
-        let mut body = Vec::with_capacity(BOOK_BYTES);
+        let mut body = BytesMut::with_capacity(BOOK_BYTES);
         match push_book(&roll, &token, ask, &mut body) {
-            true => Answer::json(200, body).books(1),
+            true => Answer::json(200, body.freeze()).books(1),
             false => Answer::json(404, pair("error", "No orderbook exists for the requested token id")),
         }
     }
@@ -49,23 +52,38 @@ impl Polymarket {
             return Answer::json(400, pair("error", "Payload exceeds the limit"));
         }
         let roll = self.universe.at(ask.now_ms);
-        let mut body = Vec::with_capacity(wanted.len() * BOOK_BYTES + 2);
+        let mut body = self.spare_buffer();
+        body.reserve(wanted.len() * BOOK_BYTES + 2);
         let mut books = 0;
-        body.push(b'[');
+        body.put_u8(b'[');
         for Wanted { token_id } in &wanted {
             if ask.twist.missing > 0.0 && ask.twist.dice.hit(ask.twist.missing) {
                 continue;
             }
             if body.len() > 1 && body.last() != Some(&b',') {
-                body.push(b',');
+                body.put_u8(b',');
             }
             books += u64::from(push_book(&roll, token_id, ask, &mut body));
         }
         if body.last() == Some(&b',') {
-            body.pop();
+            body.truncate(body.len() - 1);
         }
-        body.push(b']');
-        Answer::json(200, body).books(books)
+        body.put_u8(b']');
+        let answer = Answer::json(200, body.split().freeze()).books(books);
+        self.keep_buffer(body);
+        answer
+    }
+
+    /// The one used longest ago: what was written into it has most likely been sent. If not, `reserve` takes fresh memory.
+    fn spare_buffer(&self) -> BytesMut {
+        self.spare.lock().expect("no holder of this lock can panic").pop_front().unwrap_or_default()
+    }
+
+    fn keep_buffer(&self, buffer: BytesMut) {
+        let mut spare = self.spare.lock().expect("no holder of this lock can panic");
+        if spare.len() < SPARE_MAX {
+            spare.push_back(buffer);
+        }
     }
 
     pub(super) fn clob_markets(&self, ask: &mut Ask<'_>) -> Answer {
@@ -101,7 +119,7 @@ impl Polymarket {
 }
 
 /// Adds the token's book, unless it has none.
-fn push_book(roll: &Roll, token: &str, ask: &mut Ask<'_>, body: &mut Vec<u8>) -> bool {
+fn push_book(roll: &Roll, token: &str, ask: &mut Ask<'_>, body: &mut BytesMut) -> bool {
     let Some((market, slot)) = roll.find(token).filter(|(market, _)| roll.is_open(market.number)) else {
         return false;
     };

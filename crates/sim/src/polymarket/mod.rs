@@ -7,6 +7,10 @@ mod clob;
 mod gamma;
 mod hash;
 
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use bytes::BytesMut;
 use hyper::Method;
 use serde::{Deserialize, Serialize};
 
@@ -54,7 +58,7 @@ fn open(config: &SimConfig, start_ms: i64) -> Opened {
     let seed = Dice::at(&[config.seed, 0x9017]).next();
     let universe = Universe::new(&config_here.universe, seed, start_ms, &usual);
     Opened {
-        venue: Box::new(Polymarket { universe, rules: config_here.rules.clone() }),
+        venue: Box::new(Polymarket { universe, rules: config_here.rules.clone(), spare: Mutex::default() }),
         limits: config_here.limits.clone().unwrap_or_else(published),
         faults: config_here.faults.clone(),
     }
@@ -108,6 +112,8 @@ type Roll = crate::universe::Roll<PolymarketNames>;
 struct Polymarket {
     universe: Universe<PolymarketNames>,
     rules: PolymarketRules,
+    /// Where answers for many were written before; fresh memory for a megabyte costs as much as filling it.
+    spare: Mutex<VecDeque<BytesMut>>,
 }
 
 impl Venue for Polymarket {
