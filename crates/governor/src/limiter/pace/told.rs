@@ -156,3 +156,54 @@ impl Quota {
         Monotonic(self.heard_at.0 + self.renewed_in)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(s: u64) -> Monotonic {
+        Monotonic(Duration::from_secs(s))
+    }
+
+    fn count(used: u64) -> Used {
+        Used { used, limit: 6_000, window: Duration::from_secs(60) }
+    }
+
+    #[test]
+    fn what_strangers_use_is_left_to_them() {
+        let mut told = Told::new(count(0), 0, at(100));
+        // 20 a second of ours, and 30 of theirs.
+        (1..=10).for_each(|s| told.hear(count(s * 50), s * 20, at(100 + s), at(100 + s)));
+        let rate = told.rate(0, at(110)).unwrap();
+        assert!((rate - (95.0 - 30.0)).abs() < 2.0, "{rate}");
+    }
+
+    #[test]
+    fn a_count_that_falls_is_a_new_window_and_one_that_does_not_slides() {
+        let mut told = Told::new(count(5_000), 0, at(100));
+        assert!(told.rate(0, at(100)).unwrap() < 12.0);
+        told.hear(count(10), 10, at(107), at(107));
+        assert_eq!(told.ends(), at(167));
+        assert!((told.rate(0, at(107)).unwrap() - 95.0).abs() < 1.0);
+
+        let mut told = Told::new(count(5_000), 0, at(100));
+        (1..=70).for_each(|s| told.hear(count(5_000), s * 83, at(100 + s), at(100 + s)));
+        assert!(told.slides);
+        assert_eq!(told.rate(0, at(170)), Some(95.0));
+    }
+
+    #[test]
+    fn what_is_left_is_spread_only_over_a_time_that_counts_down() {
+        let mut quota = Quota::default();
+        (0..5).for_each(|s| quota.hear(500 - 60 * s, Duration::from_secs(10 - s), at(100 + s), at(100 + s)));
+        let rate = quota.rate(0, at(104)).unwrap();
+        assert!((rate - 255.0 / 6.0).abs() < 1.0, "{rate}");
+
+        let mut quota = Quota::default();
+        (0..5).for_each(|s| quota.hear(500 - 60 * s, Duration::from_secs(10), at(100 + s), at(100 + s)));
+        assert_eq!(quota.rate(0, at(104)), None);
+        assert_eq!(quota.gap(0), None);
+        quota.hear(10, Duration::from_secs(10), at(105), at(105));
+        assert_eq!(quota.gap(5), Some(Duration::from_secs(2)));
+    }
+}
