@@ -70,6 +70,8 @@ const STRETCH_SENDS_MIN: u32 = 4;
 const STRETCH_S_MIN: f64 = 0.25;
 /// No gap is longer than a day, in seconds: what costs more than can be had in a day goes anyway.
 const GAP_S_MAX: f64 = 86_400.0;
+/// Headers are believed over what was learned when there was no refusal for so long.
+const TRUST: Duration = Duration::from_secs(60);
 /// The catching up that a late timer may cause.
 const SLACK: Duration = Duration::from_millis(5);
 
@@ -243,13 +245,23 @@ impl Pace {
     fn grow(&mut self, length: f64, now: Monotonic) {
         let told = self.told_rate(now);
         let ceiling = self.ceiling.unwrap_or(f64::INFINITY);
+        let is_trusted = self.past.began.is_none_or(|began| now.since(began) > TRUST);
+        if let Some(told) = told
+            && told > self.rate
+            && is_trusted
+        {
+            // A venue that says how much is left need not be felt out, whatever was remembered of it.
+            self.rate =
+                (self.rate * (1.0 + 3.0 * self.settings.start_growth).powf(length).min(1.5)).min(told);
+            self.rate = self.rate.min(self.settings.rate_max);
+            self.ceiling = self.ceiling.map(|ceiling| ceiling.max(self.rate));
+            return;
+        }
         match &mut self.aim {
             Aim::Start => {
-                // A venue that says how much is left need not be felt out.
                 // What is under way when the first refusal comes is refused too: the more that is, the slower.
                 let haste = (5.0 / f64::from(self.inflight.max(1))).clamp(0.6, 1.5);
-                let growth = self.settings.start_growth * if told.is_some() { 3.0 } else { haste };
-                self.rate *= (1.0 + growth).powf(length).min(1.5);
+                self.rate *= (1.0 + haste * self.settings.start_growth).powf(length).min(1.5);
             }
             Aim::Regain => {
                 let target = self.settings.hold_share * ceiling;
@@ -352,7 +364,7 @@ impl Pace {
             }
         }
         if let Some((left, renewed_in)) = feedback.remaining {
-            self.quota.hear(left, renewed_in, sent_at, now);
+            self.quota.hear(left, renewed_in, now);
             if let Some(gap) = self.quota.gap(self.inflight_cost) {
                 self.next_at = self.next_at.max(Monotonic(now.0 + gap.min(self.settings.retry_after_max)));
             }

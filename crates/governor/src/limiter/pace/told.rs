@@ -116,11 +116,13 @@ pub(super) struct Quota {
 }
 
 impl Quota {
-    pub(super) fn hear(&mut self, left: u64, renewed_in: Duration, sent_at: Monotonic, now: Monotonic) {
-        if sent_at < self.renewed_at() && left > self.left && renewed_in > self.renewed_in {
-            // A new window; what still comes of the old one is older than this.
+    pub(super) fn hear(&mut self, left: u64, renewed_in: Duration, now: Monotonic) {
+        // Answers overtake each other, so a little more time than before is no new window, and more left is old news.
+        let is_new_window = left > self.left && renewed_in > 2 * self.renewed_in + Duration::from_secs(1);
+        if is_new_window {
             self.mark = None;
         }
+        let left = if self.counts_down && !is_new_window { left.min(self.left) } else { left };
         self.largest = self.largest.max(left);
         (self.left, self.renewed_in, self.heard_at) = (left, renewed_in, now);
         match self.mark {
@@ -195,15 +197,19 @@ mod tests {
     #[test]
     fn what_is_left_is_spread_only_over_a_time_that_counts_down() {
         let mut quota = Quota::default();
-        (0..5).for_each(|s| quota.hear(500 - 60 * s, Duration::from_secs(10 - s), at(100 + s), at(100 + s)));
+        for s in 0..5 {
+            quota.hear(500 - 60 * s, Duration::from_secs(10 - s), at(100 + s));
+            quota.hear(510 - 60 * s, Duration::from_millis(10_200 - 1_000 * s), at(100 + s));
+        }
+        quota.hear(260, Duration::from_secs(6), at(104));
         let rate = quota.rate(0, at(104)).unwrap();
         assert!((rate - 255.0 / 6.0).abs() < 1.0, "{rate}");
 
         let mut quota = Quota::default();
-        (0..5).for_each(|s| quota.hear(500 - 60 * s, Duration::from_secs(10), at(100 + s), at(100 + s)));
+        (0..5).for_each(|s| quota.hear(500 - 60 * s, Duration::from_secs(10), at(100 + s)));
         assert_eq!(quota.rate(0, at(104)), None);
         assert_eq!(quota.gap(0), None);
-        quota.hear(10, Duration::from_secs(10), at(105), at(105));
+        quota.hear(10, Duration::from_secs(10), at(105));
         assert_eq!(quota.gap(5), Some(Duration::from_secs(2)));
     }
 }
