@@ -24,6 +24,8 @@ impl Poller {
                 let Some(batch) = self.batch_of.remove(&error.id()) else { return };
                 events::errand_panicked(self.venue, &error.to_string());
                 self.schedule.ended(batch, true);
+                self.counts.requests_submitted += 1;
+                self.counts.requests_failed += 1;
                 self.batch_failed(batch, Cause::Failure, self.clock.monotonic());
             }
         }
@@ -44,7 +46,7 @@ impl Poller {
             Outcome::Late => {
                 self.counts.late += 1;
                 self.look_for_hold(sheet.request.family, now);
-                if let Some((_, cause)) = self.hold
+                if let Some((_, cause)) = self.hold.filter(|(until, _)| *until > now)
                     && let Some(batch) = self.schedule.get_mut(batch)
                 {
                     batch.trouble = Some(super::cause_of(cause, batch.trouble));
