@@ -341,3 +341,20 @@ async fn a_pipeline_that_is_closed_costs_records_which_are_counted_and_no_poller
     assert!(counts.records_lost >= 80, "{}", counts.records_lost);
     rig.stop(running).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_panics_costs_one_request() {
+    let rig = Rig::new().await;
+    rig.list(20);
+    rig.venue.behave(|_, n| match n {
+        6 => Behave::Status(200, "[\"panic\"]".into()),
+        _ => Behave::Books,
+    });
+    let running = rig.poll(|settings| settings.books_per_request = 10);
+    tokio::time::sleep(seconds(20.5)).await;
+    rig.stop(running).await;
+    let counts = rig.status().counts;
+    assert_eq!(counts.requests_failed, 1);
+    assert_eq!(counts.slots, counts.requests_submitted + counts.rested, "{counts:?}");
+    assert!(rig.reads("S-1000") >= 18 && rig.reads("S-1010") >= 18);
+}
