@@ -19,7 +19,7 @@ usage: limiters [--seed N] [--seeds N] [--model NAME] [--limiter NAME] [--json]
 
   --seed N        the first seed [default: 1]
   --seeds N       how many seeds; figures are means over them, refusals and bans the worst [default: 3]
-  --model NAME    only the model of this name; `tuned` and `unseen` are groups of them
+  --model NAME    only the model of this name; `tuned`, `unseen` and `held-out` are groups of them
   --limiter NAME  only the limiter of this name: pace, pace warm, aimd, fixed
   --json          one JSON object a line";
 
@@ -45,7 +45,11 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let groups = [("tuned", "tuned on", models::TUNED), ("unseen", "not tuned on", models::UNSEEN)];
+    let groups = [
+        ("tuned", "tuned on", models::TUNED),
+        ("unseen", "not tuned on, though mended for some", models::UNSEEN),
+        ("held-out", "never changed for", models::HELD_OUT),
+    ];
     let mut found = false;
     for (group, title, models) in groups {
         let is_asked =

@@ -1,4 +1,4 @@
-//! The venues: those the limiter was tuned on, and those it had not seen.
+//! The venues: those the limiter was tuned on, those it was mended on, and those it met only when it was done.
 
 use super::Dice;
 use super::rules::{
@@ -133,7 +133,8 @@ pub static TUNED: &[Model] = &[
     },
 ];
 
-/// Those it was not tuned on.
+/// Those written before it was run on them. Seven then broke it (minute, sliding minute, stranger, remaining, many
+/// spikes, eight slots, drift beside three clients), and it was mended, so for them this is no longer a proof.
 pub static UNSEEN: &[Model] = &[
     Model {
         name: "weights, stranger",
@@ -312,7 +313,74 @@ pub static UNSEEN: &[Model] = &[
     },
 ];
 
+/// Those written after the limiter was done. It was not changed for them: whatever they show, it is what to expect.
+pub static HELD_OUT: &[Model] = &[
+    Model {
+        name: "far bucket",
+        about: "20 a second, bursts of 10; 200 ms there and back",
+        venue: || Box::new(Bucket::new(20.0, 10.0)),
+        capacity: |_| 20.0,
+        rtt: Rtt { median_s: 0.2, spikes: None },
+        ..PLAIN
+    },
+    Model {
+        name: "half minute",
+        about: "900 in any 30 s, refusals ask for 5 s",
+        venue: || {
+            Box::new(Refusing {
+                inner: Sliding::new(&[(900.0, 30.0)]),
+                delay_s: 0.0,
+                retry_after_s: Some(5.0),
+            })
+        },
+        capacity: |_| 30.0,
+        ..PLAIN
+    },
+    Model {
+        name: "short queue",
+        about: "30 a second worked off, refused past a wait of 0.2 s",
+        venue: || Box::new(Queue { rate: 30.0, wait_max_s: 0.2, free_at: 0.0 }),
+        capacity: |_| 30.0,
+        ..PLAIN
+    },
+    Model {
+        name: "five minutes",
+        about: "3,000 in each five minutes, nothing told",
+        venue: || Box::new(Aligned::new(3_000.0, 300.0)),
+        capacity: |_| 10.0,
+        ..PLAIN
+    },
+    Model {
+        name: "rough road",
+        about: "500 in any 10 s, 5 % fail, latency x4 for 5 s every 60 s",
+        venue: || Box::new(Flaky { inner: Sliding::new(&[(500.0, 10.0)]), share: 0.05 }),
+        rtt: Rtt { median_s: 0.12, spikes: Some((5.0, 60.0)) },
+        ..PLAIN
+    },
+    Model {
+        name: "two and a ban",
+        about: "500 in any 10 s, two clients; more than 20 refusals in a minute are a ban",
+        venue: || Box::new(Banning::new(Sliding::new(&[(500.0, 10.0)]), 20, 300.0)),
+        clients: 2,
+        ..PLAIN
+    },
+    Model {
+        name: "long penalty",
+        about: "500 in any 10 s; after a refusal all is refused for 60 s",
+        venue: || Box::new(Penalty { inner: Sliding::new(&[(500.0, 10.0)]), length_s: 60.0, until: 0.0 }),
+        ..PLAIN
+    },
+    Model {
+        name: "20/s costs",
+        about: "20 a second, bursts of 60, requests cost 1 to 10",
+        venue: || Box::new(Bucket::new(20.0, 60.0)),
+        capacity: |_| 20.0,
+        cost: (1, 10),
+        ..PLAIN
+    },
+];
+
 /// All of them.
 pub fn all() -> impl Iterator<Item = &'static Model> {
-    TUNED.iter().chain(UNSEEN)
+    TUNED.iter().chain(UNSEEN).chain(HELD_OUT)
 }
