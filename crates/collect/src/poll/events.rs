@@ -19,7 +19,11 @@ pub(crate) fn instruments_changed(venue: Venue, joined: usize, left: usize, refu
 }
 
 pub(crate) fn snapshot_kept(venue: Venue, reason: &KeptReason) {
-    warn!(venue = %venue, kind = reason.kind(), %reason, "snapshot of instruments not taken over");
+    match reason {
+        // Discovery has not been there yet: so begins every recording.
+        KeptReason::Missing => info!(venue = %venue, "there is no snapshot of instruments yet"),
+        _ => warn!(venue = %venue, kind = reason.kind(), %reason, "snapshot of instruments not taken over"),
+    }
 }
 
 pub(crate) fn poll_failed(venue: Venue, failure: &PollError<'_>) {
