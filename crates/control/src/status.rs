@@ -48,7 +48,7 @@ pub struct Venue {
     pub latency_ms_p95: f64,
     /// Between two reads of one book: 95 of 100 came sooner.
     pub spacing_ms_p95: f64,
-    /// Requests a second the limiter lets through, if it paces.
+    /// Cost a second the limiter lets through, if it paces. A request costs 1 at most venues.
     pub rate: Option<f64>,
     /// What keeps everything from being sent, if anything does.
     pub hold: Option<Hold>,
