@@ -140,9 +140,12 @@ pub(crate) struct Findings {
     pub(crate) unclean: bool,
     /// Segments whose header is not as written.
     pub(crate) damage: Vec<Damage>,
-    /// When each stream of the newest segments was last heard of.
-    pub(crate) last_seen: BTreeMap<(Venue, Channel), UnixMs>,
+    /// When each stream was last heard of, as the cursors and the newest segments know it.
+    pub(crate) last_seen: Heard,
 }
+
+/// When streams were last heard of.
+pub(crate) type Heard = BTreeMap<(Venue, Channel), UnixMs>;
 
 /// An open spool. Only one task writes to it; see `intake`.
 pub struct Spool {
@@ -153,6 +156,8 @@ pub struct Spool {
     open: Option<OpenSegment>,
     segments: BTreeMap<u32, Segment>,
     cursors: BTreeMap<String, Cursor>,
+    /// Saved with the cursors: once its segments are gone, only they know that there was a stream.
+    heard: Heard,
     findings: Findings,
     /// None: the memory-only path, `enabled = false`.
     files: Option<Files>,
@@ -398,6 +403,11 @@ impl Spool {
         }
     }
 
+    /// Takes over when streams were last heard of; saved with the cursors.
+    pub(crate) fn hear(&mut self, heard: Heard) {
+        self.heard = heard;
+    }
+
     /// Saves the cursors, then removes the segments that every sink is done with. Says which are gone.
     pub(crate) fn tidy(&mut self, clean: bool) -> Result<Vec<u32>, SpoolError> {
         let done = self.settled_segments();
@@ -456,6 +466,11 @@ impl Spool {
             next_seq: self.next_seq,
             clean,
             sinks: sinks.collect(),
+            heard: self
+                .heard
+                .iter()
+                .map(|((venue, channel), at)| (format!("{venue}/{channel}"), *at))
+                .collect(),
         };
         let path = self.config.dir.join("cursors");
         disk::replace_file(
@@ -586,6 +601,9 @@ struct SavedCursors {
     next_seq: u64,
     clean: bool,
     sinks: BTreeMap<String, SavedCursor>,
+    /// By venue/channel.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    heard: BTreeMap<String, UnixMs>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -609,6 +627,14 @@ impl SavedCursors {
         let sound = crc == format!("{:08x}", crc32c::crc32c(json.as_bytes()));
         let saved: Self = serde_json::from_str(json).ok().filter(|_| sound)?;
         (saved.version == 1).then_some(saved)
+    }
+
+    fn heard(&self) -> Heard {
+        let stream = |name: &str| {
+            let (venue, channel) = name.split_once('/')?;
+            Some((Venue::new(venue).ok()?, Channel::new(channel).ok()?))
+        };
+        self.heard.iter().filter_map(|(name, at)| Some((stream(name)?, *at))).collect()
     }
 
     fn cursors(&self) -> BTreeMap<String, Cursor> {

@@ -28,7 +28,7 @@ use crate::draft::Draft;
 use crate::events;
 use crate::intake::{AcceptError, OnStorageError, Receipt};
 use crate::reader::{Damage, Position};
-use crate::spool::{Cursor, OnFull, Spool, SpoolConfig, SpoolError};
+use crate::spool::{Cursor, Heard, OnFull, Spool, SpoolConfig, SpoolError};
 use crate::tail::{Chunk, Tail};
 use crate::{DedupWindow, Fate};
 
@@ -141,6 +141,7 @@ pub(crate) struct Writer {
     missed: MissedMap,
     damage_seen: HashSet<(u32, u64)>,
     cursors_moved: bool,
+    heard: Heard,
     /// The door is closed and everybody inside was heard.
     drained: bool,
     last_words: bool,
@@ -180,6 +181,7 @@ impl Writer {
             missed: MissedMap::new(),
             damage_seen: HashSet::new(),
             cursors_moved: false,
+            heard: Heard::new(),
             drained: false,
             last_words: false,
         }
@@ -446,6 +448,7 @@ impl Writer {
 
     /// Counts what became of the records, and answers.
     fn tell(&mut self, group: Group) {
+        let now = self.wiring.clock.wall().ms();
         for (mut submit, receipt) in group.into_members() {
             let mut tallies = vec![(0, 0, 0, 0); submit.draft.streams.len()];
             for (mark, fate) in submit.draft.marks.iter().zip(&receipt.fates) {
@@ -459,6 +462,9 @@ impl Writer {
             }
             for (stream, (received, accepted, duplicate, dropped)) in submit.draft.streams.iter().zip(tallies)
             {
+                if accepted > 0 {
+                    self.heard.insert(*stream, now);
+                }
                 self.wiring.books.came_in(*stream, |intake| {
                     intake.received += received;
                     intake.accepted += accepted;
@@ -571,7 +577,12 @@ impl Writer {
     }
 
     async fn tidy(&mut self) {
-        match self.blocking(|spool| spool.tidy(false)).await {
+        let heard = self.heard.clone();
+        let tidied = self.blocking(|spool| {
+            spool.hear(heard);
+            spool.tidy(false)
+        });
+        match tidied.await {
             Ok(gone) => {
                 self.cursors_moved = false;
                 self.wiring.tail.removed(&gone);

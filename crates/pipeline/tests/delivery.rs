@@ -187,6 +187,38 @@ async fn a_crash_is_told_as_a_gap_by_the_next_start() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_crash_is_told_for_a_stream_that_was_quiet_for_long_before_it() {
+    let rig = Rig::new();
+    let sink = MemorySink::new("a");
+    let pipeline = rig.start(&[&sink]);
+    accept(&pipeline, &[Shape { channel: "candles", ..TRADE }]).await.unwrap();
+    // Segments come and go, until none holds the candle.
+    fill(&pipeline, 300).await;
+    until(|| sink.len() == 301).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    rig.disk.kill();
+    drop(pipeline);
+    rig.clock.advance(Duration::from_secs(5));
+    let pipeline = rig.start(&[&sink]);
+    until(|| gaps(&sink).len() == 2).await;
+    let told: BTreeSet<String> = gaps(&sink).into_iter().map(|gap| gap.channel).collect();
+    assert_eq!(told, BTreeSet::from(["candles".to_owned(), "trades".to_owned()]));
+    // Killed again before either is heard of: what follows is missing as well.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    rig.disk.kill();
+    drop(pipeline);
+    rig.clock.advance(Duration::from_secs(7));
+    let pipeline = rig.start(&[&sink]);
+    until(|| gaps(&sink).len() == 4).await;
+    let last = &gaps(&sink)[3];
+    assert_eq!(last.to_ms.get() - last.from_ms.get(), 7_000, "from the end of the gap before");
+    // Closed properly: nobody expects them.
+    pipeline.close(PATIENCE).await.unwrap();
+    rig.start(&[&sink]).close(PATIENCE).await.unwrap();
+    assert_eq!(gaps(&sink).len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_outage_of_ten_seconds_is_made_good_without_a_restart() {
     let rig = Rig::new();
     let sink = MemorySink::new("a");

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use catchment_model::{SpoolId, UnixMs};
 
 use super::{
-    Files, Findings, Found, SavedCursors, Segment, Spool, SpoolConfig, SpoolError, damaged_header, first_id,
-    persistently, segment_number,
+    Files, Findings, Found, Heard, SavedCursors, Segment, Spool, SpoolConfig, SpoolError, damaged_header,
+    first_id, persistently, segment_number,
 };
 use crate::batch::BatchBuilder;
 use crate::disk::{self, Disk, SyncPoint};
@@ -46,6 +46,7 @@ impl Spool {
             open: None,
             segments: BTreeMap::new(),
             cursors: BTreeMap::new(),
+            heard: Heard::new(),
             findings: Findings::default(),
             files,
         }
@@ -66,6 +67,8 @@ impl Spool {
         if let Some(saved) = &saved {
             self.next_seq = saved.next_seq;
             self.cursors = saved.cursors();
+            // After a crash they stay until it has been told; who closed it properly expects nothing more of them.
+            self.heard = if saved.clean { Heard::new() } else { saved.heard() };
         }
         // With the segments gone, only the cursors know which numbers they had.
         let newest_read = self.cursors.values().map(|cursor| cursor.at.segment).max();
@@ -149,7 +152,7 @@ impl Spool {
             .filter_map(Found::header)
             .map(|h| h.first_seq.saturating_sub(1))
             .fold(seq, u64::max);
-        let mut last_seen = BTreeMap::new();
+        let mut last_seen = self.heard.clone();
         // The newest two: the last one may have been opened a moment before the end.
         let ours = headers.iter().rev().filter(|(_, found)| **found != Found::Old);
         for number in ours.map(|(number, _)| number).take(2) {

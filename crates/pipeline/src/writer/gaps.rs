@@ -103,6 +103,8 @@ impl Writer {
         }
         events::crash_found(findings.last_seen.len());
         let now = self.wiring.clock.wall().ms();
+        // What is missing until now is told; a crash before they are heard of again misses what follows.
+        self.heard = findings.last_seen.keys().map(|stream| (*stream, now)).collect();
         let streams = findings.last_seen.iter().filter(|((_, channel), _)| *channel != Channel::gaps());
         let gaps = streams.map(|((venue, channel), seen)| {
             let gap = Gap::new(channel.as_str(), (*seen).min(now), now, Cause::Crash);
