@@ -22,7 +22,7 @@ const CROWD: Duration = Duration::from_secs(15);
 /// A limit that fell is taken for one that moves, for so long.
 const MOVES: Duration = Duration::from_secs(3_600);
 /// So many seconds of work for each refusal that a probe cost, and at most so many, before the next probe.
-const WORTH_REFUSAL: f64 = 200.0;
+const WORTH_REFUSAL: f64 = 300.0;
 const WORTH_MAX: f64 = 1_800.0;
 
 /// From the first refusal to the first answer after it.
