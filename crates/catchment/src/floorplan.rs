@@ -1,11 +1,13 @@
 //! The whole wiring on one page: configuration in, running pipeline out.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use catchment_model::{Clock, SystemClock};
 use catchment_pipeline::{
-    Delivery, OnStorageError, Pipeline, PipelineConfig, RealDisk, Sink, Spool, SyncPoint, disk,
+    Delivery, Monitor, OnStorageError, Pipeline, PipelineConfig, RealDisk, Sink, SinkState, Spool, SyncPoint,
+    disk,
 };
 use catchment_sinks::{JsonlConfig, JsonlSink};
 
@@ -43,6 +45,17 @@ pub(crate) fn build(config: &Config, on_storage_error: OnStorageError) -> anyhow
 pub(crate) struct House {
     pub(crate) pipeline: Pipeline,
     pub(crate) clock: Arc<dyn Clock>,
+}
+
+/// Ends when a sink takes nothing any more: there is no use in waiting for it.
+pub(crate) async fn until_a_sink_is_stuck(monitor: &Monitor) {
+    let mut look = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        look.tick().await;
+        if monitor.health().sinks.iter().any(|sink| sink.state == SinkState::Degraded) {
+            return;
+        }
+    }
 }
 
 fn open_sink(sink: &SinkConfig, spool: &Spool, clock: &Arc<dyn Clock>) -> anyhow::Result<Arc<dyn Sink>> {

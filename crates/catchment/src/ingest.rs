@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use catchment_model::{Clock, EnvelopeLine};
-use catchment_pipeline::{AcceptError, Balance, Draft, Intake, Monitor, OnStorageError, Pending, SinkState};
+use catchment_pipeline::{AcceptError, Balance, Draft, Intake, Monitor, OnStorageError, Pending};
 use tokio::sync::{mpsc, watch};
 
 use crate::cli::IngestArgs;
@@ -109,20 +109,11 @@ async fn ingest(house: House, args: &IngestArgs) -> anyhow::Result<u8> {
 
 /// Waits for the sinks to take the rest: as long as they do, and after a signal or a failure not much longer.
 async fn patience(failed: bool, mut enough: watch::Receiver<bool>, monitor: Monitor) {
-    let mut look = tokio::time::interval(Duration::from_secs(1));
-    let stuck = async {
-        loop {
-            look.tick().await;
-            if monitor.health().sinks.iter().any(|sink| sink.state == SinkState::Degraded) {
-                return;
-            }
-        }
-    };
     tokio::select! {
         biased;
         () = tokio::time::sleep(DRAIN_AFTER_FAILURE), if failed => {}
         () = told(&mut enough) => tokio::time::sleep(DRAIN_ON_SIGNAL).await,
-        () = stuck => {}
+        () = floorplan::until_a_sink_is_stuck(&monitor) => {}
     }
 }
 

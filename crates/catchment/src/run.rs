@@ -104,16 +104,7 @@ pub(crate) async fn record(
 
 /// Waits for the sinks to take the rest: as long as they do, and not longer than the whole stop may take.
 async fn patience(monitor: Monitor) {
-    let mut look = tokio::time::interval(Duration::from_secs(1));
-    let stuck = async {
-        loop {
-            look.tick().await;
-            if monitor.health().sinks.iter().any(|sink| sink.state == SinkState::Degraded) {
-                return;
-            }
-        }
-    };
-    let _ = tokio::time::timeout(DRAIN, stuck).await;
+    let _ = tokio::time::timeout(DRAIN, floorplan::until_a_sink_is_stuck(&monitor)).await;
 }
 
 /// Shows how it goes; never ends by itself.
