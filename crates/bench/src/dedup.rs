@@ -19,7 +19,7 @@ pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
     let mut ours = || Ok(RECORDS as f64 / thread_seconds(|| window_of_hashes(&records)));
     let mut theirs = || Ok(RECORDS as f64 / thread_seconds(|| window_of_strings(&records)));
     report.duel(
-        args.rounds.max(15),
+        args.rounds().max(15),
         Duel {
             what: "dedup window of 100,000 keys, from the record on",
             unit: "records/s",

@@ -14,7 +14,7 @@ pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let tape = Tape::new(10_000);
     let mut rounds = Vec::new();
-    for _ in 0..args.rounds.max(9) {
+    for _ in 0..args.rounds().max(9) {
         let ns = |records: usize| {
             let drafts = drafts_of(&tape, records);
             thread_seconds(|| runtime.block_on(hand_over(drafts))) * 1e9 / RECORDS as f64

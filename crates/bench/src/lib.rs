@@ -17,6 +17,8 @@ mod parse_books;
 mod passthrough;
 mod permit;
 mod pipeline;
+mod poll;
+mod processes;
 mod sink_file;
 mod spool;
 mod tape;
@@ -61,6 +63,11 @@ static BENCHES: &[Bench] = &[
         about: "a million damaged answers through the scanner and through serde_json",
         run: fuzz_scanner::run,
     },
+    Bench {
+        name: "poll",
+        about: "20,000 Polymarket books a second recorded from a simulator, beside a poller in Python",
+        run: poll::run,
+    },
     Bench { name: "memory", about: "memory over ten million records", run: memory::run },
 ];
 
@@ -75,21 +82,31 @@ struct Bench {
 pub struct BenchArgs {
     /// Which; without a name they are listed
     name: Option<String>,
-    /// How many rounds
-    #[arg(long, default_value_t = 7)]
-    rounds: usize,
+    /// How many rounds [default: 7; poll: 3]
+    #[arg(long)]
+    rounds: Option<usize>,
     /// Where files are written [default: a temporary folder in the current one]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// How many records, for the benches that run once through
     #[arg(long, default_value_t = 10_000_000)]
     records: u64,
+    /// How long it is watched at a steady pace, for the benches that record
+    #[arg(long, value_name = "SECONDS", default_value_t = 20.0)]
+    seconds: f64,
+    /// The Python of the benches that have a side in it
+    #[arg(long, value_name = "PROGRAM", default_value = "python3")]
+    python: PathBuf,
     /// Print the result as JSON on standard output
     #[arg(long)]
     json: bool,
 }
 
 impl BenchArgs {
+    fn rounds(&self) -> usize {
+        self.rounds.unwrap_or(7)
+    }
+
     /// A folder on the disk to be measured, removed afterwards. Not `/tmp`, which may be memory.
     fn scratch(&self) -> anyhow::Result<tempfile::TempDir> {
         let near = self.dir.clone().unwrap_or_else(|| PathBuf::from("."));
@@ -109,8 +126,8 @@ pub fn run(args: BenchArgs) -> anyhow::Result<u8> {
         let names: Vec<&str> = BENCHES.iter().map(|bench| bench.name).collect();
         anyhow::anyhow!("there is no bench {name:?}; there are {}", names.join(", "))
     })?;
-    anyhow::ensure!(args.rounds > 0, "--rounds must be at least 1");
-    let mut report = Report { bench: bench.name, results: Vec::new() };
+    anyhow::ensure!(args.rounds() > 0, "--rounds must be at least 1");
+    let mut report = Report { bench: bench.name, figures: Vec::new(), results: Vec::new() };
     (bench.run)(&args, &mut report)?;
     if args.json {
         println!("{}", serde_json::to_string(&report)?);
@@ -122,7 +139,16 @@ pub fn run(args: BenchArgs) -> anyhow::Result<u8> {
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     bench: &'static str,
+    figures: Vec<Figure>,
     results: Vec<Outcome>,
+}
+
+/// Something worth knowing that has no goal.
+#[derive(Debug, Serialize)]
+struct Figure {
+    what: &'static str,
+    value: f64,
+    unit: &'static str,
 }
 
 /// One comparison.
@@ -183,6 +209,12 @@ impl Report {
         }
         self.note(what, unit, (ours_is, theirs_is), &figures, goal);
         Ok(())
+    }
+
+    /// Notes something worth knowing that has no goal.
+    pub(crate) fn figure(&mut self, what: &'static str, value: f64, unit: &'static str) {
+        eprintln!("  {what:<44} {:>14} {unit}", short(value));
+        self.figures.push(Figure { what, value, unit });
     }
 
     /// Notes rounds that were measured elsewhere: pairs of ours and theirs.
@@ -258,7 +290,7 @@ mod tests {
     use super::*;
 
     fn report() -> Report {
-        Report { bench: "test", results: Vec::new() }
+        Report { bench: "test", figures: Vec::new(), results: Vec::new() }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::Context;
 use catchment_model::{Clock, Monotonic, SystemClock};
 
 /// Wall time: for whatever waits for a disk.
@@ -32,9 +33,70 @@ pub(crate) fn thread_seconds(work: impl FnOnce()) -> f64 {
 
 /// Memory of this process that is in RAM, in MiB.
 pub(crate) fn resident_mib() -> anyhow::Result<f64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    memory_mib("self", "VmRSS")
+}
+
+/// The most memory that a process has had in RAM, in MiB.
+pub(crate) fn peak_mib(pid: u32) -> anyhow::Result<f64> {
+    memory_mib(&pid.to_string(), "VmHWM")
+}
+
+/// Seconds that a process has worked, all its threads together, in steps of some 10 ms.
+pub(crate) fn process_seconds(pid: u32) -> anyhow::Result<f64> {
+    let path = format!("/proc/{pid}/stat");
+    let ticks = ticks_worked(&std::fs::read_to_string(&path)?).with_context(|| format!("{path} is odd"))?;
+    Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+fn memory_mib(process: &str, field: &str) -> anyhow::Result<f64> {
+    let path = format!("/proc/{process}/status");
     let kib =
-        line.and_then(|line| line.trim().strip_suffix(" kB")).and_then(|kib| kib.trim().parse::<f64>().ok());
-    kib.map(|kib| kib / 1024.0).ok_or_else(|| anyhow::anyhow!("/proc/self/status has no VmRSS"))
+        kib_of(&std::fs::read_to_string(&path)?, field).with_context(|| format!("{path} has no {field}"))?;
+    Ok(kib / 1024.0)
+}
+
+/// A line such as `VmRSS:      5120 kB`.
+fn kib_of(status: &str, field: &str) -> Option<f64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+    line.trim().strip_suffix(" kB")?.trim().parse().ok()
+}
+
+/// `utime` and `stime`, the 14th and 15th field. The second is the program's name in brackets, and may hold anything.
+fn ticks_worked(stat: &str) -> Option<u64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some(user + system)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_found_whatever_the_program_is_called() {
+        let check = |stat: &str, want: Option<u64>| assert_eq!(ticks_worked(stat), want, "{stat}");
+        let rest = "S 1 7 7 0 -1 4194560 900 0 3 0 120 34 5 6 20 0 4 0 81 1000 200";
+        check(&format!("7 (catchment) {rest}"), Some(154));
+        check(&format!("7 (a) b (c) {rest}"), Some(154));
+        check("7 (catchment) S 1 7 7 0 -1 4194560 900 0 3 0 120", None);
+        check("", None);
+    }
+
+    #[test]
+    fn memory_is_that_of_the_whole_name() {
+        let status = "VmHWM:\t  5120 kB\nVmRSS:\t  1024 kB\nThreads:\t4\n";
+        let check = |field: &str, want: Option<f64>| assert_eq!(kib_of(status, field), want, "{field}");
+        check("VmRSS", Some(1024.0));
+        check("VmHWM", Some(5120.0));
+        check("VmH", None);
+        check("Threads", None);
+    }
+
+    #[test]
+    fn the_machine_says_so_of_this_process() {
+        let pid = std::process::id();
+        assert!(peak_mib(pid).unwrap() > 0.0 && resident_mib().unwrap() > 0.0);
+        assert!(process_seconds(pid).unwrap() >= 0.0);
+    }
 }

@@ -33,7 +33,7 @@ pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
             theirs: (theirs_is, &mut theirs),
             goal: Goal::AtLeast(goal),
         };
-        report.duel(args.rounds.max(11), duel)?;
+        report.duel(args.rounds().max(11), duel)?;
     }
     Ok(())
 }

@@ -25,7 +25,7 @@ pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
     anyhow::ensure!(same_bytes(&page, &answer.body), "a payload is not the bytes of the wire");
     anyhow::ensure!(out.split(|b| *b == b'\n').count() == 501, "500 lines");
 
-    let rounds = args.rounds.max(11);
+    let rounds = args.rounds().max(11);
     let mut through_values = || Ok(answer.mb_per_second(thread_seconds(|| naive(&answer, &mut theirs_out))));
     let mut measure = |page: &mut BookPage| {
         let seconds = thread_seconds(|| (0..TIMES).for_each(|_| lines(page, &mut out)));

@@ -37,7 +37,7 @@ pub(crate) fn run(args: &BenchArgs, results: &mut Results) -> anyhow::Result<()>
             Ok(thread_seconds(|| runtime.block_on(all)) * 1e9 / PERMITS as f64)
         };
         results.duel(
-            args.rounds.max(9),
+            args.rounds().max(9),
             Duel {
                 what,
                 unit: "ns",

@@ -49,7 +49,7 @@ pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
         Ok(RECORDS as f64 / watch.seconds())
     };
     report.duel(
-        args.rounds,
+        args.rounds(),
         Duel {
             what: "durable accepts through the whole pipeline, JSONL sink included",
             unit: "records/s",

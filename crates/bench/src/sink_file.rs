@@ -44,7 +44,7 @@ pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
     let mut ours = || Ok(mb / sink(&tenth, real())?);
     let mut theirs = || Ok(mb / plain(dir, &ready, tenth.len())?);
     report.duel(
-        args.rounds,
+        args.rounds(),
         Duel {
             what: "JSONL sink, fdatasync every 100 ms",
             unit: "MB/s",
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
     let mut ours = || Ok(mb / sink(&tenth, real())?);
     let mut theirs = || Ok(mb / sink(&whole, real())?);
     report.duel(
-        args.rounds,
+        args.rounds(),
         Duel {
             what: "fdatasync every 100 ms, beside once at the end (about a second)",
             unit: "MB/s",
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
     let mut ours = || Ok(mb / runtime.block_on(splice_all(dir, &envelopes))?);
     let mut theirs = || Ok(mb / plain(dir, part, 0)?);
     report.duel(
-        args.rounds,
+        args.rounds(),
         Duel {
             what: "raw payloads spliced into lines and written, no sync",
             unit: "MB/s",

@@ -34,7 +34,7 @@ pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
         Ok(sync_rate)
     };
     report.duel(
-        args.rounds,
+        args.rounds(),
         Duel {
             what: "durable append, one record at a time",
             unit: "records/s",
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
         },
     )?;
     let (mut grouped, mut latencies) = (Vec::new(), Vec::new());
-    for _ in 0..args.rounds {
+    for _ in 0..args.rounds() {
         let (rate, p99) = in_groups(scratch.path(), &tape)?;
         grouped.push((rate, bare_syncs(scratch.path())?));
         latencies.push((p99 * 1e3, 50.0));
@@ -156,7 +156,7 @@ fn replay(args: &BenchArgs, report: &mut Report, dir: &Path, tape: &Tape) -> any
         Ok(mb / seconds)
     };
     report.duel(
-        args.rounds.max(15),
+        args.rounds().max(15),
         Duel {
             what: "replay scan of a segment in memory",
             unit: "MB/s",

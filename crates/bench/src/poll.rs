@@ -1,0 +1,202 @@
+//! The whole way of a book, over real sockets: a simulator, and this program's recorder beside it, each a process of its
+//! own. PERF goal 3.
+//!
+//! * Steady: 20,000 Polymarket tokens once a second, 40 requests of 500 books, through the spool into JSON lines.
+//!   Nothing is lost and every book is read on time; what that costs is told.
+//! * Beside Python: what a book costs in CPU time, against `poll_peer.py`. Ours keeps its pace of once a second, Python
+//!   goes as fast as it can; a book costs each of them least that way.
+//!
+//! CPU time is that of the whole process, user and system, from `/proc`: Linux only.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::Context;
+use serde::Deserialize;
+
+use crate::machine::{Stopwatch, peak_mib, process_seconds};
+use crate::processes::{Process, Recorder, Stretch, pause};
+use crate::{BenchArgs, Duel, Goal, Report};
+
+const MARKETS: usize = 10_000;
+const TOKENS: usize = 2 * MARKETS;
+const ROUND_SECONDS: f64 = 5.0;
+/// Until a recorder has found everything and polled it twice.
+const WARM_WITHIN_S: f64 = 90.0;
+const PEER: &str = include_str!("poll_peer.py");
+
+pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
+    let scratch = args.scratch()?;
+    let site = Site::start(scratch.path())?;
+    steady(&site, args.seconds.max(1.0), report)?;
+    if !has_httpx(&args.python) {
+        let python = args.python.display();
+        eprintln!(
+            "beside Python: skipped, {python} cannot import httpx. `{python} -m pip install httpx` installs it; \
+             --python names another interpreter"
+        );
+        return Ok(());
+    }
+    beside_python(&site, &args.python, args.rounds.unwrap_or(3), report)
+}
+
+/// Everything once a second: is it on time, is anything lost, what does it cost.
+fn steady(site: &Site, seconds: f64, report: &mut Report) -> anyhow::Result<()> {
+    let recorder = site.record(&[])?;
+    let stretch = recorder.measure(seconds)?;
+    let memory = peak_mib(recorder.id())?;
+    let closing = recorder.stop()?;
+    let venue = closing.venue()?;
+    let spacing = venue.spacing_ms_p95 / 1e3;
+    let written: u64 = closing.balances.iter().map(|line| line.written).sum();
+    let lost: i64 = closing.balances.iter().map(|line| line.lost + line.dropped + line.quarantined).sum();
+
+    eprintln!("{TOKENS} tokens once a second, for {:.1} s", stretch.seconds);
+    report.figure("books", stretch.books / stretch.seconds, "books/s");
+    report.figure("requests", stretch.requests / stretch.seconds, "requests/s");
+    report.figure("spacing of a book's reads, 95 of 100 within", spacing, "s");
+    report.figure("slots that were late", venue.late as f64, "slots");
+    report.figure("requests refused or failed", (venue.refusals + venue.failures) as f64, "requests");
+    report.figure("CPU", stretch.cpu_seconds / stretch.seconds * 100.0, "% of a core");
+    report.figure("CPU, a book", stretch.cpu_seconds / stretch.books * 1e6, "µs");
+    report.figure("most memory", memory, "MiB");
+
+    let rate = [(stretch.books / stretch.seconds, TOKENS as f64)];
+    report.note("books", "books/s", ("recorded", "asked for"), &rate, Goal::AtLeast(0.99));
+    let off = [((spacing - 1.0).abs(), 0.1)];
+    report.note("spacing, off 1 s", "s", ("95 of 100", "what is allowed"), &off, Goal::AtMost(1.0));
+    let share = [(lost as f64, written as f64)];
+    report.note("records lost", "records", ("lost", "written"), &share, Goal::AtMost(0.0));
+    Ok(())
+}
+
+/// Both against the same simulator, in turn.
+fn beside_python(site: &Site, python: &Path, rounds: usize, report: &mut Report) -> anyhow::Result<()> {
+    // Without discovery: its listing is there already, and Python is handed it too.
+    let mut ours = || {
+        let recorder = site.record(&["--only", "poll,api"])?;
+        let stretch = recorder.measure(ROUND_SECONDS)?;
+        recorder.stop()?;
+        Ok(stretch.books / stretch.cpu_seconds)
+    };
+    let mut flat_out = Vec::new();
+    let mut theirs = || {
+        let stretch = site.python(python)?;
+        flat_out.push(stretch.books / stretch.seconds);
+        Ok(stretch.books / stretch.cpu_seconds)
+    };
+    let duel = Duel {
+        what: "books for a second of CPU time",
+        unit: "books",
+        ours: ("the recorder, once a second", &mut ours),
+        theirs: ("Python: httpx, 16 threads, json", &mut theirs),
+        goal: Goal::AtLeast(15.0),
+    };
+    report.duel(rounds, duel)?;
+    report.figure("Python, as fast as it can", crate::median(&mut flat_out), "books/s");
+    Ok(())
+}
+
+/// A simulator, and a folder for whoever records it.
+struct Site {
+    _sim: Process,
+    clob: String,
+    config: PathBuf,
+    data: PathBuf,
+    peer: PathBuf,
+}
+
+impl Site {
+    fn start(dir: &Path) -> anyhow::Result<Self> {
+        let markets = MARKETS.to_string();
+        let args = ["sim", "--listen", "127.0.0.1:0", "--no-limits", "--markets", &markets];
+        let mut sim = Command::new(std::env::current_exe()?);
+        let mut sim = Process::start(sim.args(args).stderr(Stdio::null()))?;
+        // One line an API, its address last.
+        let lines = sim.lines()?.map_while(Result::ok);
+        let apis: Vec<String> = lines.filter(|line| line.starts_with("polymarket/")).take(2).collect();
+        let base = |api: &str| {
+            let address = apis.iter().find_map(|line| Some(line.strip_prefix(api)?.trim().to_owned()));
+            address.with_context(|| format!("the simulator has no {api}"))
+        };
+        let (clob, gamma) = (base("polymarket/clob")?, base("polymarket/gamma")?);
+        let (data, config, peer) = (dir.join("data"), dir.join("catchment.toml"), dir.join("poll_peer.py"));
+        let text = format!(
+            "data_dir = {data:?}\n[api]\nlisten = \"127.0.0.1:0\"\n\
+             [venues.polymarket]\nendpoints = {{ clob = {clob:?}, gamma = {gamma:?} }}\npoll_interval_ms = 1000\n"
+        );
+        File::create(&config)?.write_all(text.as_bytes())?;
+        File::create(&peer)?.write_all(PEER.as_bytes())?;
+        Ok(Self { _sim: sim, clob, config, data, peer })
+    }
+
+    /// Starts a recorder, in a folder where only discovery has left something, and waits until it polls everything.
+    fn record(&self, args: &[&str]) -> anyhow::Result<Recorder> {
+        self.tidy()?;
+        let recorder = Recorder::start(&self.config, args)?;
+        let watch = Stopwatch::start();
+        loop {
+            let venue = recorder.look()?;
+            if venue.instruments == TOKENS && venue.books >= 2 * TOKENS as u64 {
+                return Ok(recorder);
+            }
+            anyhow::ensure!(watch.seconds() < WARM_WITHIN_S, "not everything is polled: {venue:?}");
+            pause(Duration::from_millis(100));
+        }
+    }
+
+    /// One stretch of the Python poller.
+    fn python(&self, python: &Path) -> anyhow::Result<Stretch> {
+        self.tidy()?;
+        let out = self.data.join("polymarket").join("python.jsonl");
+        let mut command = Command::new(python);
+        command.arg(&self.peer).arg(&self.clob).arg(self.snapshot()).arg(out).arg(ROUND_SECONDS.to_string());
+        let mut child = Process::start(command.stdin(Stdio::piped()))?;
+        let mut go = child.0.stdin.take().context("it has a stdin")?;
+        let mut said = child.lines()?;
+        let mut next =
+            || said.next().context("the Python poller has ended early")?.map_err(anyhow::Error::from);
+        anyhow::ensure!(next()? == "ready", "the Python poller is not ready");
+        let before = process_seconds(child.0.id())?;
+        writeln!(go)?;
+        let done: Done = serde_json::from_str(&next()?)?;
+        let cpu_seconds = process_seconds(child.0.id())? - before;
+        drop(go);
+        child.0.wait()?;
+        Ok(Stretch { seconds: done.seconds, cpu_seconds, books: done.books, requests: done.books / 500.0 })
+    }
+
+    fn snapshot(&self) -> PathBuf {
+        self.data.join("polymarket").join("state").join("active_instruments.snapshot.json")
+    }
+
+    /// Removes what was recorded: a round is a gigabyte.
+    fn tidy(&self) -> anyhow::Result<()> {
+        let Ok(entries) = std::fs::read_dir(self.data.join("polymarket")) else { return Ok(()) };
+        for entry in entries {
+            let path = entry?.path();
+            match path.is_dir() {
+                true if path.ends_with("state") => {}
+                true => std::fs::remove_dir_all(path)?,
+                false => std::fs::remove_file(path)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the Python poller says of itself.
+#[derive(Deserialize)]
+struct Done {
+    books: f64,
+    seconds: f64,
+}
+
+fn has_httpx(python: &Path) -> bool {
+    let mut command = Command::new(python);
+    command.args(["-c", "import httpx"]).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
