@@ -390,7 +390,7 @@ impl Writer {
         if self.gathering.is_empty() || self.launch_at().is_some_and(|at| Instant::now() < at) {
             return;
         }
-        let next = Group::from(self.gathering.next_seq());
+        let next = self.gathering.next();
         let mut group = std::mem::replace(&mut self.gathering, next);
         if group.bytes() == 0 {
             // Only duplicates and dropped ones: nothing to write.

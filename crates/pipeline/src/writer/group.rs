@@ -21,6 +21,15 @@ impl Group {
         Self { frames: Vec::new(), next_seq, keys: 0, members: Vec::new() }
     }
 
+    /// The group that follows this one. It will need about as much room.
+    pub(super) fn next(&self) -> Self {
+        Self {
+            frames: Vec::with_capacity(self.frames.len() + self.frames.len() / 8),
+            members: Vec::with_capacity(self.members.len()),
+            ..Self::from(self.next_seq)
+        }
+    }
+
     /// Gives the records their ids and copies their frames in, duplicates and dropped ones left out.
     pub(super) fn add(
         &mut self,
