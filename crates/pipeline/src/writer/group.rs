@@ -24,7 +24,7 @@ impl Group {
     /// The group that follows this one. It will need about as much room.
     pub(super) fn next(&self) -> Self {
         Self {
-            frames: Vec::with_capacity(self.frames.len() + self.frames.len() / 8),
+            frames: Vec::with_capacity(self.frames.len()),
             members: Vec::with_capacity(self.members.len()),
             ..Self::from(self.next_seq)
         }
@@ -84,7 +84,12 @@ impl Group {
     }
 
     pub(super) fn take_frames(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.frames)
+        let mut frames = std::mem::take(&mut self.frames);
+        // They stay in memory for the sinks, which counts what is in them.
+        if frames.capacity() > 2 * frames.len() {
+            frames.shrink_to_fit();
+        }
+        frames
     }
 
     pub(super) fn into_members(self) -> impl Iterator<Item = (Submit, Receipt)> {
