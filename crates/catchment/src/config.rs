@@ -395,6 +395,7 @@ pub(crate) const KEYS: &[Key] = &[
     optional("[venues.polymarket]", "endpoints", "{}", "other addresses by name, such as { clob = \"http://127.0.0.1:9600/polymarket/clob\" }; `catchment venues` lists the names"),
     optional("[venues.polymarket]", "poll_interval_ms", "1000", "each book is asked for this often"),
     optional("[venues.polymarket]", "books_per_request", "500", "books asked for at once; default: as many as the venue takes"),
+    optional("[venues.polymarket]", "check_hashes", "true", "make every book's hash anew and compare; without it a book costs about a sixth less, and hash_ok is null"),
     optional("[venues.polymarket]", "discover_interval_s", "300", "how often the venue's markets are listed anew"),
     optional("[venues.polymarket]", "limiter", r#""pace""#, "what learns the limits a venue does not declare: pace (a rate) | aimd (requests under way)"),
     optional("[venues.polymarket]", "limit_share", "0.95", "how much of the venue's declared limits is used"),

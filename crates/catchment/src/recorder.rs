@@ -119,6 +119,7 @@ impl Recorder {
             let settings = PollSettings {
                 interval: venue.poll_interval,
                 books_per_request: venue.books_per_request,
+                check_hashes: venue.check_hashes,
                 max_workers: venue.max_workers,
                 seed,
                 ..PollSettings::default()
