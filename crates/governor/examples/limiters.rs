@@ -18,7 +18,8 @@ const USAGE: &str = "\
 usage: limiters [--seed N] [--seeds N] [--model NAME] [--limiter NAME] [--json]
 
   --seed N        the first seed [default: 1]
-  --seeds N       how many seeds; figures are means over them, refusals and bans the worst [default: 3]
+  --seeds N       how many seeds; figures are means over them; worst, whole hour, 85 % in, bans and
+                  Jain are those of the worst seed; refusals are those of one client [default: 3]
   --model NAME    only the model of this name; `tuned`, `unseen` and `held-out` are groups of them
   --limiter NAME  only the limiter of this name: pace, pace warm, aimd, fixed
   --json          one JSON object a line";
@@ -76,8 +77,8 @@ fn print_group(title: &str, models: &[&Model], options: &Options) {
             options.seed + options.seeds - 1
         );
         println!(
-            "{:<18} {:<10} {:>6} {:>10} {:>10} {:>9} {:>5} {:>8} {:>6}",
-            "model", "limiter", "used", "refusals/h", "whole hour", "85 % in", "bans", "p99", "Jain"
+            "{:<18} {:<10} {:>6} {:>10} {:>6} {:>10} {:>9} {:>5} {:>8} {:>6}",
+            "model", "limiter", "used", "refusals/h", "worst", "whole hour", "85 % in", "bans", "p99", "Jain"
         );
     }
     for model in models {
@@ -94,11 +95,12 @@ fn print_group(title: &str, models: &[&Model], options: &Options) {
     }
 }
 
-/// One row: means over the seeds, and the worst of what must not happen.
+/// One row: means over the seeds, and the worst of what must not happen. Refusals are those of one client.
 struct Figures {
     used: f64,
-    refusals_late: u64,
-    refusals: u64,
+    refusals_late: f64,
+    refusals_late_worst: f64,
+    refusals: f64,
     reached_s: Option<usize>,
     bans: u64,
     latency_ms_p99: f64,
@@ -109,13 +111,15 @@ impl Figures {
     fn of(model: &Model, kind: Kind, options: &Options) -> Self {
         let hours: Vec<Hour> =
             (options.seed..options.seed + options.seeds).map(|seed| venues::run(model, kind, seed)).collect();
+        let clients = f64::from(model.clients as u32);
         let mean = |of: fn(&Hour) -> f64| hours.iter().map(of).sum::<f64>() / hours.len() as f64;
         let worst = |of: fn(&Hour) -> u64| hours.iter().map(of).max().unwrap_or_default();
         let reached: Option<Vec<usize>> = hours.iter().map(|hour| hour.reached_s).collect();
         Self {
             used: mean(|hour| hour.used),
-            refusals_late: worst(|hour| hour.refusals_late),
-            refusals: worst(|hour| hour.refusals),
+            refusals_late: mean(|hour| hour.refusals_late as f64) / clients,
+            refusals_late_worst: worst(|hour| hour.refusals_late) as f64 / clients,
+            refusals: worst(|hour| hour.refusals) as f64 / clients,
             reached_s: reached.and_then(|reached| reached.into_iter().max()),
             bans: worst(|hour| hour.bans),
             latency_ms_p99: mean(|hour| hour.latency_ms_p99),
@@ -127,11 +131,12 @@ impl Figures {
         let reached = self.reached_s.map_or("never".to_owned(), |s| format!("{s} s"));
         let jain = if model.clients > 1 { format!("{:.3}", self.jain) } else { String::new() };
         println!(
-            "{:<18} {:<10} {:>6.3} {:>10} {:>10} {:>9} {:>5} {:>5.0} ms {:>6}",
+            "{:<18} {:<10} {:>6.3} {:>10.1} {:>6.0} {:>10.0} {:>9} {:>5} {:>5.0} ms {:>6}",
             model.name,
             kind.name(),
             self.used,
             self.refusals_late,
+            self.refusals_late_worst,
             self.refusals,
             reached,
             self.bans,
@@ -143,11 +148,12 @@ impl Figures {
     fn print_json(&self, model: &Model, kind: Kind) {
         let reached = self.reached_s.map_or("null".to_owned(), |s| s.to_string());
         println!(
-            r#"{{"model":"{}","limiter":"{}","used":{:.4},"refusals_late_per_h":{},"refusals":{},"reached_s":{reached},"bans":{},"latency_ms_p99":{:.1},"jain":{:.4}}}"#,
+            r#"{{"model":"{}","limiter":"{}","used":{:.4},"refusals_late_per_h":{:.2},"refusals_late_per_h_worst":{:.2},"refusals":{:.2},"reached_s":{reached},"bans":{},"latency_ms_p99":{:.1},"jain":{:.4}}}"#,
             model.name,
             kind.name(),
             self.used,
             self.refusals_late,
+            self.refusals_late_worst,
             self.refusals,
             self.bans,
             self.latency_ms_p99,
