@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use catchment_control::{self as control, Control, Status};
 use catchment_model::{Clock, Monotonic};
-use catchment_pipeline::{Balance, Books, Health, Monitor, OnStorageError, SinkState};
+use catchment_pipeline::{Balance, Books, DropReason, Health, Monitor, OnStorageError, SinkState};
 use tokio::sync::watch;
 
 use crate::cli::RunArgs;
@@ -137,7 +137,7 @@ impl View {
     }
 
     fn status(&self) -> Status {
-        let health = self.monitor.health();
+        let (health, books) = (self.monitor.health(), self.monitor.books());
         Status {
             version: env!("CARGO_PKG_VERSION"),
             uptime_s: self.clock.monotonic().since(self.started).as_secs(),
@@ -148,8 +148,11 @@ impl View {
                 bytes: health.spool_bytes,
                 segments: health.spool_segments,
                 full: health.full,
+                replayed: books.replayed,
             },
-            balances: balances(&self.monitor.books()),
+            channels: channels(&books),
+            balances: balances(&books),
+            ..Status::default()
         }
     }
 }
@@ -164,8 +167,21 @@ fn sinks(health: &Health) -> Vec<control::Sink> {
         name: sink.name.clone(),
         state: state(sink.state).to_owned(),
         write_batch_latency_ms: sink.last_write.as_secs_f64() * 1e3,
+        write_times: sink.write_times,
     });
     sinks.collect()
+}
+
+fn channels(books: &Books) -> Vec<control::ChannelCounts> {
+    let lines = books.intake.iter().map(|((venue, channel), intake)| control::ChannelCounts {
+        venue: venue.to_string(),
+        channel: channel.to_string(),
+        received: intake.received,
+        accepted: intake.accepted,
+        duplicate: intake.duplicate,
+        spool_full: intake.dropped.get(&DropReason::SpoolFull).copied().unwrap_or_default(),
+    });
+    lines.collect()
 }
 
 fn balances(books: &Books) -> Vec<control::Balance> {

@@ -5,12 +5,16 @@
 //! | `/` | a page of live figures |
 //! | `/api/v1/status` | the same figures as JSON: a [`Status`] |
 //! | `/livez` | 200 while the process answers at all |
-//! | `/readyz`, `/healthz` | 200 while records are accepted, else 503; the reasons as JSON |
+//! | `/readyz` | 200 while records are accepted, else 503; the reasons as JSON |
+//! | `/healthz` | the same code; instances, connections, spool, dedup and clocks as JSON |
+//! | `/metrics` | the figures for Prometheus |
 //!
 //! Deliberately absent: nothing here can change anything, and nothing beyond loopback can look.
 
+mod health;
+mod metrics;
 mod server;
 mod status;
 
 pub use server::{Control, ControlError};
-pub use status::{Balance, Hold, Sink, Spool, Status, Venue};
+pub use status::{Balance, ChannelCounts, Clock, Connection, Hold, Sink, Spool, Status, Stream, Venue};

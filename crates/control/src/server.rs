@@ -18,7 +18,8 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tracing::warn;
 
-use crate::Status;
+use crate::health::Health;
+use crate::{Status, metrics};
 
 /// The page; it asks for the figures once a second.
 const PAGE: &str = include_str!("page.html");
@@ -131,13 +132,24 @@ fn answer<B>(request: &Request<B>, look: &Look) -> Response<Full<Bytes>> {
         "/" => respond(StatusCode::OK, "text/html; charset=utf-8", PAGE.into()),
         "/api/v1/status" => json(StatusCode::OK, &look()),
         "/livez" => text(StatusCode::OK, "ok\n"),
-        "/readyz" | "/healthz" => {
+        "/readyz" => {
             let reasons = look().not_ready;
-            let code = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-            json(code, &serde_json::json!({ "ready": reasons.is_empty(), "reasons": reasons }))
+            json(readiness(&reasons), &serde_json::json!({ "ready": reasons.is_empty(), "reasons": reasons }))
         }
-        _ => text(StatusCode::NOT_FOUND, "there is /, /api/v1/status, /livez, /readyz and /healthz\n"),
+        "/healthz" => {
+            let status = look();
+            json(readiness(&status.not_ready), &Health::of(&status))
+        }
+        "/metrics" => respond(StatusCode::OK, metrics::CONTENT_TYPE, metrics::page(&look()).into()),
+        _ => text(
+            StatusCode::NOT_FOUND,
+            "there is /, /api/v1/status, /livez, /readyz, /healthz and /metrics\n",
+        ),
     }
+}
+
+fn readiness(not_ready: &[String]) -> StatusCode {
+    if not_ready.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
 }
 
 /// A page elsewhere can point a name of its own at this machine and make a browser ask us; such a request carries that
@@ -216,6 +228,17 @@ mod tests {
         assert_eq!(status, "HTTP/1.1 503 Service Unavailable");
         assert!(reasons.ends_with(r#"{"ready":false,"reasons":["the disk is full"]}"#), "{reasons}");
         assert_eq!(ask(&start(&[]).await, "GET", "/readyz", "localhost").await.0, "HTTP/1.1 200 OK");
+        let (status, health) = ask(&control, "GET", "/healthz", "localhost").await;
+        assert_eq!(status, "HTTP/1.1 503 Service Unavailable");
+        assert!(health.contains(r#""status":"not ready""#), "{health}");
+    }
+
+    #[tokio::test]
+    async fn the_figures_are_there_for_prometheus_too() {
+        let (status, page) = ask(&start(&[]).await, "GET", "/metrics", "localhost").await;
+        assert_eq!(status, "HTTP/1.1 200 OK");
+        assert!(page.contains("text/plain; version=0.0.4"), "{page}");
+        assert!(page.contains("\ncatchment_ready 1\n"), "{page}");
     }
 
     #[tokio::test]

@@ -1,5 +1,8 @@
 //! The figures, as they are shown and as JSON.
 
+use std::collections::BTreeMap;
+
+use catchment_pipeline::WriteTimes;
 use serde::Serialize;
 
 /// How a recorder is doing.
@@ -13,10 +16,16 @@ pub struct Status {
     pub not_ready: Vec<String>,
     /// Each venue, in the order of the configuration.
     pub venues: Vec<Venue>,
+    /// Each venue whose streams are recorded.
+    pub streams: Vec<Stream>,
     /// Each sink.
     pub sinks: Vec<Sink>,
+    /// Records that a sink could not be given at first, by exchange: S1's `ingest_errors_total`.
+    pub ingest_errors: BTreeMap<String, u64>,
     /// What is on its way to the sinks.
     pub spool: Spool,
+    /// What came in, by venue and channel.
+    pub channels: Vec<ChannelCounts>,
     /// What came in and what became of it, by sink and venue. Both sides are equal, or something is lost.
     pub balances: Vec<Balance>,
 }
@@ -74,6 +83,99 @@ pub struct Sink {
     pub state: String,
     /// How long its last batch took.
     pub write_batch_latency_ms: f64,
+    /// How long all of them took.
+    pub write_times: WriteTimes,
+}
+
+/// How the streams of one venue are doing.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Stream {
+    /// Its name.
+    pub venue: String,
+    /// Instruments that are recorded.
+    pub instruments: usize,
+    /// Each connection.
+    pub connections: Vec<Connection>,
+    /// Data messages since the start.
+    pub messages: u64,
+    /// Over the last ten seconds.
+    pub messages_per_second: f64,
+    /// Bytes of all messages.
+    pub bytes: u64,
+    /// Connections made after the first.
+    pub reconnects: u64,
+    /// Gaps recorded, by cause.
+    pub gaps: BTreeMap<String, u64>,
+    /// Books that agreed with the venue's checksum.
+    pub checks_agree: u64,
+    /// Books that did not.
+    pub checks_differ: u64,
+    /// Books begun anew.
+    pub resyncs: u64,
+    /// Instruments that say less than they should.
+    pub silent: usize,
+    /// How the venue's clock goes beside ours.
+    pub clock: Option<Clock>,
+    /// What went wrong last, if anything did.
+    pub last_error: Option<String>,
+}
+
+impl Stream {
+    /// How many connections are in which state.
+    pub(crate) fn connections_by_state(&self) -> BTreeMap<&str, usize> {
+        let mut states = BTreeMap::new();
+        self.connections.iter().for_each(|c| *states.entry(c.state.as_str()).or_default() += 1);
+        states
+    }
+}
+
+/// One connection.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Connection {
+    /// Its name, as in the records' `source`.
+    pub id: String,
+    /// `connecting`, `subscribing`, `live`, `waiting` or `closed`.
+    pub state: String,
+    /// How long it has been in that state.
+    pub state_s: u64,
+    /// What it was asked to carry.
+    pub subscriptions: usize,
+    /// Data messages since the start.
+    pub messages: u64,
+    /// Since the last message of any kind.
+    pub last_message_ms: Option<u64>,
+    /// How often it was made anew.
+    pub reconnects: u64,
+    /// What went wrong last, if anything did.
+    pub last_error: Option<String>,
+}
+
+/// A venue's clock beside ours: S1's time quality.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Clock {
+    /// Theirs less ours.
+    pub offset_ms: f64,
+    /// How much that differs from one look to the next.
+    pub jitter_ms: f64,
+    /// Looks it is made from.
+    pub samples: u64,
+}
+
+/// What came in on one channel of one venue.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct ChannelCounts {
+    /// Which venue.
+    pub venue: String,
+    /// Which channel.
+    pub channel: String,
+    /// Offered.
+    pub received: u64,
+    /// Durable.
+    pub accepted: u64,
+    /// Had come before.
+    pub duplicate: u64,
+    /// Not accepted because the spool was full.
+    pub spool_full: u64,
 }
 
 /// What is durable and not yet in every sink.
@@ -85,6 +187,8 @@ pub struct Spool {
     pub segments: usize,
     /// Whether there is room for no more.
     pub full: bool,
+    /// Records delivered from it instead of from memory.
+    pub replayed: u64,
 }
 
 /// One line of the books.

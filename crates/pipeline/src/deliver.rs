@@ -22,6 +22,7 @@ use crate::reader::{self, Damage, DamageKind, Piece, Position};
 use crate::sink::{Next, Refusal, Sink, SinkError, SinkState};
 use crate::spool::{Cursor, segment_path};
 use crate::tail::{Frontier, Tail, Whereabouts};
+use crate::write_times::WriteTimes;
 use crate::writer::{Note, RefusedRecord};
 
 /// How a sink is fed.
@@ -71,6 +72,7 @@ pub(crate) struct DeliveryStatus {
     pub(crate) state: SinkState,
     pub(crate) cursor: Cursor,
     pub(crate) last_write: Duration,
+    pub(crate) write_times: WriteTimes,
 }
 
 /// The task that feeds one sink.
@@ -350,7 +352,10 @@ impl Deliverer {
     fn succeeded(&mut self, took: Duration) {
         self.failures = 0;
         self.change_state(SinkState::Ok, None);
-        self.status.send_modify(|status| status.last_write = took);
+        self.status.send_modify(|status| {
+            status.last_write = took;
+            status.write_times.add(took);
+        });
     }
 
     /// S1's rule: unreachable with the first exhausted batch, degraded after several in a row.

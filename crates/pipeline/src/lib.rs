@@ -33,6 +33,7 @@ mod s1;
 mod sink;
 mod spool;
 mod tail;
+mod write_times;
 mod writer;
 
 pub use batch::{Batch, Record};
@@ -46,3 +47,4 @@ pub use pipeline::{Health, Monitor, Pipeline, PipelineConfig, SinkHealth};
 pub use reader::SegmentScan;
 pub use sink::{BoxError, Next, Refusal, Sink, SinkError, SinkState};
 pub use spool::{OnFull, Spool, SpoolConfig, SpoolError};
+pub use write_times::WriteTimes;

@@ -15,7 +15,7 @@ use crate::sink::{Sink, SinkState};
 use crate::spool::{Spool, SpoolError};
 use crate::tail::Tail;
 use crate::writer::{Wiring, Writer, WriterStatus};
-use crate::{DedupConfig, DedupWindow, Keys};
+use crate::{DedupConfig, DedupWindow, Keys, WriteTimes};
 
 /// How the pipeline as a whole behaves.
 #[derive(Debug, Clone)]
@@ -93,6 +93,8 @@ pub struct SinkHealth {
     pub state: SinkState,
     /// How long its last batch took: S1's `write_batch_latency_ms`.
     pub last_write: Duration,
+    /// How long all of them took.
+    pub write_times: WriteTimes,
 }
 
 impl Health {
@@ -128,6 +130,7 @@ impl Pipeline {
                 state: SinkState::Ok,
                 cursor,
                 last_write: Duration::ZERO,
+                write_times: WriteTimes::default(),
             });
             statuses.push((sink.name().to_owned(), status.subscribe()));
             let open_letters = |s: &Storage| DeadLetters::open(Arc::clone(&s.disk), &s.dir, sink.name());
@@ -252,7 +255,12 @@ impl Monitor {
         let status = self.writer.borrow().clone();
         let sinks = self.sinks.iter().map(|(name, status)| {
             let status = status.borrow();
-            SinkHealth { name: name.clone(), state: status.state, last_write: status.last_write }
+            SinkHealth {
+                name: name.clone(),
+                state: status.state,
+                last_write: status.last_write,
+                write_times: status.write_times,
+            }
         });
         Health {
             stopped: status.stopped,
