@@ -6,12 +6,14 @@
 //! * [`UnixMs`], [`UnixNs`], [`UtcDate`]: times with their unit in the type
 //! * [`Decimal`]: prices and sizes, exact, their text kept
 //! * [`Book`], [`Level`], [`BookFlags`]: an order book, best first, and what is odd about it
+//! * [`Candle`], [`Timeframe`]: what happened in a stretch of time
 //! * [`Instrument`], [`Snapshot`]: what can be polled, and the file that says so
 //! * [`Clock`]: wall and monotonic time, replaceable
 //!
 //! Deliberately absent: tokio, files, sockets. This room does no I/O and depends on no other.
 
 mod book;
+mod candle;
 mod clock;
 mod decimal;
 mod envelope;
@@ -22,6 +24,7 @@ mod name;
 mod time;
 
 pub use book::{Book, BookFlags, Level};
+pub use candle::{Candle, Timeframe, TimeframeError};
 pub use clock::{Clock, Monotonic, SimClock, SystemClock};
 pub use decimal::{Decimal, DecimalError};
 pub use envelope::{Envelope, EnvelopeError, EnvelopeLine, LineParts, Payload, PayloadError};
