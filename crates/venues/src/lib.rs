@@ -3,6 +3,7 @@
 //! * [`VENUES`]: every venue this build knows; a [`VenueSpec`] each, all of it data
 //! * [`Discovers`] and [`Walk`]: which instruments can be polled, page by page
 //! * [`Polls`] and [`BookPage`]: books for one instrument or many, made alike
+//! * [`candles`]: candles of a range, a page at a time
 //! * [`Request`]: what is to be sent, by somebody else
 //! * [`Reading`]: what a status and a body mean
 //!
@@ -10,6 +11,7 @@
 //! clock, so recorded bytes test it, and the simulator and the real venue drive the same code.
 
 mod book_page;
+pub mod candles;
 mod discover;
 mod error;
 mod kalshi;
