@@ -18,6 +18,7 @@ mod poll;
 mod send_error;
 mod snapshot_file;
 mod stats;
+mod stream;
 mod tally;
 mod tls;
 
