@@ -8,3 +8,4 @@ mod plan;
 mod redial;
 mod rhythm;
 mod silence;
+mod socket;

@@ -1,0 +1,417 @@
+//! One WebSocket, as a client: connecting, frames in, text out. Knows no venue.
+//!
+//! The protocol is tungstenite's; this puts it on tokio's sockets. Reading may be given up at any point and resumed: what
+//! has come of a frame stays in the buffer. A text frame that is not UTF-8 is told and costs only itself.
+//!
+//! Pongs are sent by tungstenite, with the ping's own bytes, while we read. Nothing is compressed: no venue here insists.
+
+use std::io::{self, Read, Write};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use catchment_governor::Report;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tungstenite::client::{IntoClientRequest, client_with_config};
+use tungstenite::handshake::HandshakeError;
+use tungstenite::handshake::client::Response;
+use tungstenite::http::{HeaderValue, Uri};
+use tungstenite::protocol::WebSocketConfig;
+use tungstenite::{Error, Message, WebSocket};
+
+/// What one read may bring.
+const READ_BUFFER: usize = 128 << 10;
+/// What may wait to be written: a venue that reads nothing is given up when it is more.
+const WRITE_BUFFER_MAX: usize = 1 << 20;
+/// Beyond this a frame costs the connection, whatever the venue allows: it would have to be held in memory.
+const FRAME_BYTES_MAX: usize = 64 << 20;
+
+/// An open WebSocket.
+pub(crate) struct Socket {
+    ws: WebSocket<Pipe>,
+    must_flush: bool,
+}
+
+/// What came.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Frame {
+    /// Text, in UTF-8.
+    Text(Bytes),
+    /// So many bytes that no venue sends.
+    Binary(usize),
+    /// A text frame that is not UTF-8; its bytes are gone.
+    NotUtf8,
+    /// A sign of life.
+    Ping,
+    /// An answer to ours.
+    Pong,
+    /// The venue says goodbye.
+    Close(String),
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConnectError {
+    #[error("{0:?} is no address of a socket")]
+    Url(String),
+    #[error("no connection after {0:?}")]
+    TimedOut(Duration),
+    #[error("the host is unreachable: {0}")]
+    Unreachable(#[source] io::Error),
+    #[error("no trusted connection: {0}")]
+    Tls(#[source] io::Error),
+    /// With its headers, for the governor.
+    #[error("the venue answers {status} instead of opening a socket")]
+    Refused { status: u16, headers: Vec<(String, Vec<u8>)> },
+    #[error("no WebSocket is spoken there: {0}")]
+    Protocol(String),
+    /// Nothing was sent.
+    #[error("the permit is no longer valid")]
+    Expired,
+}
+
+impl ConnectError {
+    /// What it means for the speed.
+    pub(crate) fn report(&self) -> Report {
+        match self {
+            // A firewall answers with a page; the venue itself has no 403 for public sockets.
+            Self::Refused { status: 403, .. } => Report { is_firewall: true, ..Report::status(403) },
+            Self::Refused { status, .. } => Report::status(*status),
+            Self::TimedOut(_) => Report::timed_out(),
+            _ => Report::broken(),
+        }
+    }
+}
+
+/// Opens sockets.
+#[derive(Clone)]
+pub(crate) struct Dialer {
+    tls: TlsConnector,
+    user_agent: HeaderValue,
+    deadline: Duration,
+}
+
+impl Dialer {
+    pub(crate) fn new(tls: ClientConfig, user_agent: &str, deadline: Duration) -> Self {
+        let unnamed = HeaderValue::from_static("catchment");
+        Self {
+            tls: TlsConnector::from(Arc::new(tls)),
+            user_agent: HeaderValue::from_str(user_agent).unwrap_or(unnamed),
+            deadline,
+        }
+    }
+
+    /// Opens one. May be dropped midway.
+    pub(crate) async fn dial(&self, url: &str) -> Result<Socket, ConnectError> {
+        match timeout(self.deadline, self.connect(url)).await {
+            Ok(connected) => connected,
+            Err(_elapsed) => Err(ConnectError::TimedOut(self.deadline)),
+        }
+    }
+
+    async fn connect(&self, url: &str) -> Result<Socket, ConnectError> {
+        let wrong = || ConnectError::Url(url.to_owned());
+        let uri: Uri = url.parse().map_err(|_| wrong())?;
+        let host = uri.host().ok_or_else(wrong)?.trim_matches(['[', ']']).to_owned();
+        let is_tls = match uri.scheme_str() {
+            Some("wss") => true,
+            Some("ws") => false,
+            _ => return Err(wrong()),
+        };
+        let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+        let tcp = TcpStream::connect((host.as_str(), port)).await.map_err(ConnectError::Unreachable)?;
+        tcp.set_nodelay(true).map_err(ConnectError::Unreachable)?;
+        let stream = if is_tls {
+            let name = ServerName::try_from(host).map_err(|_| wrong())?;
+            let tls = self.tls.connect(name, tcp).await.map_err(ConnectError::Tls)?;
+            Stream::Tls(Box::new(tls))
+        } else {
+            Stream::Plain(tcp)
+        };
+        let mut request = url.into_client_request().map_err(|_| wrong())?;
+        request.headers_mut().insert("user-agent", self.user_agent.clone());
+        shake_hands(request, Pipe { stream, waker: Waker::noop().clone() }).await
+    }
+}
+
+async fn shake_hands(
+    request: tungstenite::handshake::client::Request,
+    pipe: Pipe,
+) -> Result<Socket, ConnectError> {
+    let mut config = WebSocketConfig::default();
+    config.read_buffer_size = READ_BUFFER;
+    config.write_buffer_size = 0;
+    config.max_write_buffer_size = WRITE_BUFFER_MAX;
+    config.max_message_size = Some(FRAME_BYTES_MAX);
+    config.max_frame_size = Some(FRAME_BYTES_MAX);
+    let mut step = Some(Step::Begin(request, pipe, config));
+    let ws = std::future::poll_fn(|cx| {
+        let attempt = match step.take().expect("polled until it is done") {
+            Step::Begin(request, mut pipe, config) => {
+                pipe.waker.clone_from(cx.waker());
+                client_with_config(request, pipe, Some(config))
+            }
+            Step::Middle(mut middle) => {
+                middle.get_mut().get_mut().waker.clone_from(cx.waker());
+                middle.handshake()
+            }
+        };
+        match attempt {
+            Ok((ws, _response)) => Poll::Ready(Ok(ws)),
+            Err(HandshakeError::Interrupted(middle)) => {
+                step = Some(Step::Middle(middle));
+                Poll::Pending
+            }
+            Err(HandshakeError::Failure(error)) => Poll::Ready(Err(error)),
+        }
+    });
+    match ws.await {
+        Ok(ws) => Ok(Socket { ws, must_flush: false }),
+        Err(Error::Http(response)) => Err(refused(&response)),
+        Err(Error::Io(error)) => Err(ConnectError::Unreachable(error)),
+        Err(error) => Err(ConnectError::Protocol(error.to_string())),
+    }
+}
+
+enum Step {
+    Begin(tungstenite::handshake::client::Request, Pipe, WebSocketConfig),
+    Middle(tungstenite::handshake::MidHandshake<tungstenite::handshake::client::ClientHandshake<Pipe>>),
+}
+
+fn refused(response: &Response) -> ConnectError {
+    let headers = response.headers().iter();
+    ConnectError::Refused {
+        status: response.status().as_u16(),
+        headers: headers.map(|(name, value)| (name.to_string(), value.as_bytes().to_vec())).collect(),
+    }
+}
+
+impl Socket {
+    /// The next frame, as soon as there is one. An error ends the socket.
+    pub(crate) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Result<Frame, Error>> {
+        self.ws.get_mut().waker.clone_from(cx.waker());
+        if self.must_flush {
+            self.flush()?;
+        }
+        match self.try_frame() {
+            Some(frame) => Poll::Ready(frame),
+            None => Poll::Pending,
+        }
+    }
+
+    /// The next frame, if it is already here. Whoever finds none is woken as by the last [`Socket::poll_frame`].
+    pub(crate) fn try_frame(&mut self) -> Option<Result<Frame, Error>> {
+        loop {
+            return Some(match self.ws.read() {
+                Ok(Message::Text(text)) => Ok(Frame::Text(text.into())),
+                Ok(Message::Binary(bytes)) => Ok(Frame::Binary(bytes.len())),
+                Ok(Message::Ping(_)) => {
+                    // The pong is in line.
+                    self.must_flush = true;
+                    Ok(Frame::Ping)
+                }
+                Ok(Message::Pong(_)) => Ok(Frame::Pong),
+                Ok(Message::Close(frame)) => Ok(Frame::Close(match frame {
+                    Some(frame) => format!("{} {}", u16::from(frame.code), frame.reason),
+                    None => "without a reason".to_owned(),
+                })),
+                Ok(Message::Frame(_)) => continue,
+                Err(Error::Utf8(_)) => Ok(Frame::NotUtf8),
+                Err(Error::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => return None,
+                Err(error) => Err(error),
+            });
+        }
+    }
+
+    /// Sends text, or puts it in line.
+    pub(crate) fn send(&mut self, text: String) -> Result<(), Error> {
+        match self.ws.write(Message::text(text)) {
+            Ok(()) => self.flush(),
+            Err(Error::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.must_flush = true;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Says goodbye, without waiting for an answer.
+    pub(crate) fn close(&mut self) {
+        // It is given up either way.
+        let _ = self.ws.close(None);
+        let _ = self.ws.flush();
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        match self.ws.flush() {
+            Ok(()) => {
+                self.must_flush = false;
+                Ok(())
+            }
+            Err(Error::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.must_flush = true;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// tokio's socket as tungstenite wants it: what would have to wait is `WouldBlock`, and the task is woken when it is time.
+struct Pipe {
+    stream: Stream,
+    waker: Waker,
+}
+
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Pipe {
+    fn with<T>(&mut self, act: impl FnOnce(Pin<&mut dyn Duplex>, &mut Context<'_>) -> Poll<io::Result<T>>) -> io::Result<T> {
+        let mut cx = Context::from_waker(&self.waker);
+        let stream: Pin<&mut dyn Duplex> = match &mut self.stream {
+            Stream::Plain(tcp) => Pin::new(tcp),
+            Stream::Tls(tls) => Pin::new(&mut **tls),
+        };
+        match act(stream, &mut cx) {
+            Poll::Ready(done) => done,
+            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+}
+
+/// Both ways.
+trait Duplex: AsyncRead + AsyncWrite + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Unpin> Duplex for T {}
+
+impl Read for Pipe {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.with(|stream, cx| {
+            let mut buffer = ReadBuf::new(buffer);
+            ready!(stream.poll_read(cx, &mut buffer))?;
+            Poll::Ready(Ok(buffer.filled().len()))
+        })
+    }
+}
+
+impl Write for Pipe {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.with(|stream, cx| stream.poll_write(cx, bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.with(|stream, cx| stream.poll_flush(cx))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use futures_util::{SinkExt, StreamExt};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::tls;
+
+    fn dialer() -> Dialer {
+        Dialer::new(tls::client(&[]).unwrap(), "tester", Duration::from_secs(5))
+    }
+
+    async fn listener() -> (TcpListener, String) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("ws://{}/ws", listener.local_addr().unwrap());
+        (listener, url)
+    }
+
+    async fn next(socket: &mut Socket) -> Result<Frame, Error> {
+        poll_fn(|cx| socket.poll_frame(cx)).await
+    }
+
+    #[tokio::test]
+    async fn frames_of_all_kinds_come_and_pings_are_answered_with_their_own_bytes() {
+        let (listener, url) = listener().await;
+        let server = async {
+            let (tcp, _) = listener.accept().await.unwrap();
+            let mut ws = tokio_tungstenite::accept_async(tcp).await.unwrap();
+            for message in [Message::text("{}"), Message::binary(vec![1, 2]), Message::Ping("abc".into())] {
+                ws.send(message).await.unwrap();
+            }
+            let pong = ws.next().await.unwrap().unwrap();
+            ws.send(Message::text("after")).await.unwrap();
+            let hello = ws.next().await.unwrap().unwrap();
+            ws.close(None).await.unwrap();
+            (pong, hello)
+        };
+        let client = async {
+            let mut socket = dialer().dial(&url).await.unwrap();
+            let mut frames = Vec::new();
+            for _ in 0..4 {
+                frames.push(next(&mut socket).await.unwrap());
+            }
+            socket.send("hello".to_owned()).unwrap();
+            frames.push(next(&mut socket).await.unwrap());
+            assert!(next(&mut socket).await.is_err(), "after the goodbye there is nothing");
+            frames
+        };
+        let ((pong, hello), frames) = tokio::join!(server, client);
+        assert_eq!((pong, hello), (Message::Pong("abc".into()), Message::text("hello")));
+        let text = |text: &'static str| Frame::Text(Bytes::from_static(text.as_bytes()));
+        assert_eq!(frames[..4], [text("{}"), Frame::Binary(2), Frame::Ping, text("after")]);
+        assert!(matches!(frames[4], Frame::Close(_)));
+    }
+
+    #[tokio::test]
+    async fn a_text_that_is_no_text_costs_only_itself() {
+        let (listener, url) = listener().await;
+        let server = async {
+            let (tcp, _) = listener.accept().await.unwrap();
+            let mut tcp = tokio_tungstenite::accept_async(tcp).await.unwrap().into_inner();
+            tcp.write_all(b"\x81\x03a\xffb\x81\x02ok").await.unwrap();
+            tcp
+        };
+        let client = async {
+            let mut socket = dialer().dial(&url).await.unwrap();
+            (next(&mut socket).await.unwrap(), next(&mut socket).await.unwrap())
+        };
+        let (_tcp, frames) = tokio::join!(server, client);
+        assert_eq!(frames, (Frame::NotUtf8, Frame::Text(Bytes::from_static(b"ok"))));
+    }
+
+    #[tokio::test]
+    async fn a_refusal_has_its_status_and_its_headers() {
+        let (listener, url) = listener().await;
+        let server = async {
+            let (mut tcp, _) = listener.accept().await.unwrap();
+            let mut head = [0; 1024];
+            let read = tcp.read(&mut head).await.unwrap();
+            assert!(String::from_utf8_lossy(&head[..read]).contains("user-agent: tester"));
+            tcp.write_all(b"HTTP/1.1 429 Slow\r\nretry-after: 7\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+            tcp
+        };
+        let (_tcp, answer) = tokio::join!(server, async { dialer().dial(&url).await });
+        let Err(ConnectError::Refused { status: 429, headers }) = answer else { panic!("it was refused") };
+        assert!(headers.contains(&("retry-after".to_owned(), b"7".to_vec())));
+    }
+
+    #[tokio::test]
+    async fn addresses_that_are_none_are_told() {
+        for url in ["http://127.0.0.1:1/", "ws:///x", "nonsense", ""] {
+            assert!(matches!(dialer().dial(url).await, Err(ConnectError::Url(_))), "{url}");
+        }
+        let (listener, url) = listener().await;
+        drop(listener);
+        assert!(matches!(dialer().dial(&url).await, Err(ConnectError::Unreachable(_))));
+    }
+}
