@@ -6,6 +6,7 @@
 //! * [`candles`]: candles of a range, a page at a time
 //! * [`Request`]: what is to be sent, by somebody else
 //! * [`Reading`]: what a status and a body mean
+//! * [`stream`]: venues that stream, each described in a file
 //!
 //! Adding a venue is a file and a line in [`VENUES`]. Deliberately absent: nothing here sends, sleeps, logs or reads a
 //! clock, so recorded bytes test it, and the simulator and the real venue drive the same code.
@@ -22,6 +23,7 @@ mod record;
 mod request;
 mod spec;
 mod status;
+pub mod stream;
 mod wire;
 
 pub use book_page::{BookForm, BookPage, BookRead, Unreadable};

@@ -43,24 +43,8 @@ impl VenueSpec {
         &self,
         overrides: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Endpoints, EndpointsError> {
-        let mut urls: BTreeMap<&'static str, String> =
-            self.endpoints.iter().map(|endpoint| (endpoint.name, endpoint.url.to_owned())).collect();
-        for (name, url) in overrides {
-            let Some(place) = urls.get_mut(name) else {
-                let known = self.endpoints.iter().map(|e| e.name).collect::<Vec<_>>().join(", ");
-                return Err(EndpointsError::Unknown { venue: self.id, name: name.to_owned(), known });
-            };
-            let has_scheme = ["http://", "https://", "ws://", "wss://"].iter().any(|s| url.starts_with(s));
-            if !has_scheme || url.contains(['?', '#', ' ']) {
-                return Err(EndpointsError::Url {
-                    venue: self.id,
-                    name: name.to_owned(),
-                    url: url.to_owned(),
-                });
-            }
-            url.trim_end_matches('/').clone_into(place);
-        }
-        Ok(Endpoints(urls))
+        let known = self.endpoints.iter().map(|endpoint| (endpoint.name, endpoint.url.to_owned())).collect();
+        Endpoints::overridden(self.id, known, overrides)
     }
 }
 
@@ -78,6 +62,26 @@ pub struct Endpoint {
 pub struct Endpoints(BTreeMap<&'static str, String>);
 
 impl Endpoints {
+    /// Those known, with what the configuration says instead.
+    pub(crate) fn overridden<'a>(
+        venue: &'static str,
+        mut urls: BTreeMap<&'static str, String>,
+        overrides: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Self, EndpointsError> {
+        for (name, url) in overrides {
+            let Some(place) = urls.get_mut(name) else {
+                let known = urls.keys().copied().collect::<Vec<_>>().join(", ");
+                return Err(EndpointsError::Unknown { venue, name: name.to_owned(), known });
+            };
+            let has_scheme = ["http://", "https://", "ws://", "wss://"].iter().any(|s| url.starts_with(s));
+            if !has_scheme || url.contains(['?', '#', ' ']) {
+                return Err(EndpointsError::Url { venue, name: name.to_owned(), url: url.to_owned() });
+            }
+            url.trim_end_matches('/').clone_into(place);
+        }
+        Ok(Endpoints(urls))
+    }
+
     /// The address of that name.
     pub fn url(&self, name: &str) -> &str {
         self.0.get(name).expect("an adapter asks for the endpoints of its own spec")

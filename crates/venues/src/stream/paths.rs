@@ -1,0 +1,526 @@
+//! Where values stand in a frame: JSON pointers, all of a socket's made into one tree, and the one walk that follows it.
+//!
+//! A pointer is RFC 6901's, `/data/u`, and two things more for arrays: `/data/-1/i` is of the last element, `/data/*/s`
+//! of every one. The walk goes through the frame once from front to back, checks all of it, and notes where the values
+//! are that somebody asked for. What it notes is a place in the frame; nothing is copied.
+//!
+//! A key that is asked for and stands twice in an object makes the frame ambiguous: it is refused.
+
+use super::scan::{self, Scanned, fault, skip_space, string_end, value_end};
+
+/// How many different pointers one socket's frames may be read by: a bit each.
+pub(super) const SLOTS_MAX: usize = 64;
+
+/// One step of a pointer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Step {
+    /// A member; or an element, where it is a number and the value an array.
+    Key(String),
+    /// An array's last element.
+    Last,
+    /// Every element.
+    Every,
+}
+
+/// A pointer that has been read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Pointer(pub(super) Vec<Step>);
+
+impl Pointer {
+    /// The longest pointer taken, in steps.
+    const STEPS_MAX: usize = 8;
+
+    pub(super) fn read(text: &str) -> Result<Self, String> {
+        let Some(rest) = text.strip_prefix('/') else {
+            return Err(format!(
+                "{text:?} is not a JSON pointer: it must begin with a slash, as in \"/data/u\""
+            ));
+        };
+        let mut steps = Vec::new();
+        for step in rest.split('/') {
+            steps.push(match step {
+                "" => return Err(format!("{text:?} has an empty step")),
+                "-1" => Step::Last,
+                "*" => Step::Every,
+                _ => Step::Key(unescaped_step(text, step)?),
+            });
+        }
+        if steps.len() > Self::STEPS_MAX {
+            return Err(format!("{text:?} has more than {} steps", Self::STEPS_MAX));
+        }
+        Ok(Self(steps))
+    }
+
+    /// Whether it can name several values at once.
+    pub(super) fn is_many(&self) -> bool {
+        self.0.contains(&Step::Every)
+    }
+}
+
+/// `~1` is a slash, `~0` a tilde.
+fn unescaped_step(pointer: &str, step: &str) -> Result<String, String> {
+    let mut key = String::with_capacity(step.len());
+    let mut rest = step.chars();
+    while let Some(c) = rest.next() {
+        match c {
+            '~' => match rest.next() {
+                Some('0') => key.push('~'),
+                Some('1') => key.push('/'),
+                _ => return Err(format!("{pointer:?} has a '~' that is neither '~0' nor '~1'")),
+            },
+            c => key.push(c),
+        }
+    }
+    Ok(key)
+}
+
+/// Which of a socket's values: an index into what a walk has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Slot(pub(super) u8);
+
+impl Slot {
+    pub(super) fn bit(self) -> u64 {
+        1 << self.0
+    }
+}
+
+/// The pointers of a socket while they are collected.
+#[derive(Debug, Default)]
+pub(super) struct PathsBuilder {
+    wanted: Vec<(Pointer, Take)>,
+}
+
+/// What is noted of the value a pointer leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Take {
+    /// Where it is.
+    Value,
+    /// How many elements it has.
+    Count,
+}
+
+impl PathsBuilder {
+    /// The slot of this pointer, the same for equal ones.
+    pub(super) fn slot(&mut self, pointer: &Pointer, take: Take) -> Result<Slot, String> {
+        let known = self.wanted.iter().position(|(p, t)| p == pointer && *t == take);
+        let index = known.unwrap_or_else(|| {
+            self.wanted.push((pointer.clone(), take));
+            self.wanted.len() - 1
+        });
+        if index >= SLOTS_MAX {
+            return Err(format!("more than {SLOTS_MAX} different pointers on one socket"));
+        }
+        Ok(Slot(index as u8))
+    }
+
+    pub(super) fn build(&self) -> Paths {
+        let mut paths = Paths { nodes: Vec::new() };
+        let all: Vec<Reach<'_>> = self
+            .wanted
+            .iter()
+            .enumerate()
+            .map(|(index, (pointer, take))| Reach {
+                slot: Slot(index as u8),
+                take: *take,
+                many: pointer.is_many(),
+                last: false,
+                rest: &pointer.0,
+            })
+            .collect();
+        paths.grow(&all);
+        paths
+    }
+}
+
+/// What is still to be walked of a pointer.
+#[derive(Debug, Clone, Copy)]
+struct Reach<'a> {
+    slot: Slot,
+    take: Take,
+    many: bool,
+    /// It goes through an array's last element, so whatever an earlier element left must go.
+    last: bool,
+    rest: &'a [Step],
+}
+
+/// The tree. Its root is the first node.
+#[derive(Debug)]
+pub(super) struct Paths {
+    nodes: Vec<Node>,
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    stores: Vec<(Slot, Store)>,
+    keys: Vec<(Key, u16)>,
+    /// The nodes of the first elements, by number.
+    elements: Vec<u16>,
+    /// The node of the elements after those.
+    others: Option<u16>,
+    /// Slots that an element leaves empty unless it fills them anew.
+    clears: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Store {
+    One,
+    Push,
+    Count,
+}
+
+/// A key, its first eight bytes in one word.
+#[derive(Debug)]
+struct Key {
+    word: u64,
+    text: Box<[u8]>,
+}
+
+impl Key {
+    fn new(text: &str) -> Self {
+        Self { word: word(text.as_bytes()), text: text.as_bytes().into() }
+    }
+}
+
+/// Up to eight bytes as one number.
+#[inline(always)]
+fn word(bytes: &[u8]) -> u64 {
+    if let Some(chunk) = bytes.first_chunk::<8>() {
+        return u64::from_le_bytes(*chunk);
+    }
+    bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
+}
+
+/// The highest element a pointer may name by number.
+const ELEMENT_MAX: usize = 31;
+
+impl Paths {
+    /// Makes the node from which all these go on, and those below it.
+    fn grow(&mut self, reaches: &[Reach<'_>]) -> u16 {
+        let at = self.nodes.len();
+        self.nodes.push(Node::default());
+        let mut node = Node::default();
+        let mut keys: Vec<&str> = Vec::new();
+        let mut elements = 0;
+        for reach in reaches {
+            match reach.rest.first() {
+                None => node.stores.push((
+                    reach.slot,
+                    match (reach.take, reach.many) {
+                        (Take::Count, _) => Store::Count,
+                        (Take::Value, true) => Store::Push,
+                        (Take::Value, false) => Store::One,
+                    },
+                )),
+                Some(Step::Key(key)) => {
+                    if !keys.contains(&key.as_str()) {
+                        keys.push(key);
+                    }
+                    if let Some(number) = element(key) {
+                        elements = elements.max(number + 1);
+                    }
+                }
+                Some(Step::Last | Step::Every) => {}
+            }
+        }
+        let below = |keep: &dyn Fn(&Step) -> bool| -> Vec<Reach<'_>> {
+            reaches
+                .iter()
+                .filter(|reach| reach.rest.first().is_some_and(keep))
+                .map(|reach| Reach {
+                    last: reach.last || reach.rest[0] == Step::Last,
+                    rest: &reach.rest[1..],
+                    ..*reach
+                })
+                .collect()
+        };
+        for key in keys {
+            let child = self.grow(&below(&|step| matches!(step, Step::Key(k) if k == key)));
+            node.keys.push((Key::new(key), child));
+        }
+        let any = |step: &Step| matches!(step, Step::Last | Step::Every);
+        let others = below(&any);
+        node.clears = others.iter().filter(|reach| reach.last).fold(0, |bits, reach| bits | reach.slot.bit());
+        for number in 0..elements {
+            let here = below(&|step| any(step) || matches!(step, Step::Key(k) if element(k) == Some(number)));
+            let child = self.grow(&here);
+            node.elements.push(child);
+        }
+        if !others.is_empty() {
+            node.others = Some(self.grow(&others));
+        }
+        self.nodes[at] = node;
+        at as u16
+    }
+
+    /// Walks the value that begins at `at` and notes what was asked for. The byte after it.
+    #[inline]
+    pub(super) fn walk(&self, bytes: &[u8], at: usize, found: &mut Found) -> Scanned<usize> {
+        found.clear();
+        self.value(&self.nodes[0], bytes, at, 0, found)
+    }
+
+    #[inline]
+    fn value(&self, node: &Node, bytes: &[u8], at: usize, depth: u32, found: &mut Found) -> Scanned<usize> {
+        let (end, escaped, count) = match bytes.get(at) {
+            Some(b'"') => {
+                let (quote, escaped) = string_end(bytes, at + 1)?;
+                (quote + 1, escaped, 0)
+            }
+            Some(b'{') if !node.keys.is_empty() => {
+                (self.object(node, bytes, at, depth + 1, found)?, false, 0)
+            }
+            Some(b'[') if !node.stores.is_empty() || node.others.is_some() || !node.elements.is_empty() => {
+                let (end, count) = self.array(node, bytes, at, depth + 1, found)?;
+                (end, false, count)
+            }
+            _ => (value_end(bytes, at, depth)?, false, 0),
+        };
+        for (slot, store) in &node.stores {
+            let place = Place { start: at as u32, end: end as u32, escaped };
+            match store {
+                Store::One => found.set(*slot, place),
+                Store::Push => found.push(*slot, place),
+                Store::Count if bytes[at] == b'[' => {
+                    found.set(*slot, Place { start: count, end: count, escaped: false });
+                }
+                Store::Count => {}
+            }
+        }
+        Ok(end)
+    }
+
+    fn object(&self, node: &Node, bytes: &[u8], at: usize, depth: u32, found: &mut Found) -> Scanned<usize> {
+        let mut at = skip_space(bytes, at + 1);
+        if bytes.get(at) == Some(&b'}') {
+            return Ok(at + 1);
+        }
+        let mut seen = 0_u64;
+        loop {
+            let ((start, end, escaped), value_at) = scan::key(bytes, at)?;
+            at = match node.child(&bytes[start..end], escaped) {
+                None => value_end(bytes, value_at, depth)?,
+                Some((index, child)) => {
+                    if seen & 1 << index != 0 {
+                        return fault(bytes, start, "a key stands twice in one object");
+                    }
+                    seen |= 1 << index;
+                    self.value(&self.nodes[usize::from(child)], bytes, value_at, depth, found)?
+                }
+            };
+            at = skip_space(bytes, at);
+            match bytes.get(at) {
+                Some(b',') => at = skip_space(bytes, at + 1),
+                Some(b'}') => return Ok(at + 1),
+                _ => return fault(bytes, at, "neither a comma nor a closing bracket"),
+            }
+        }
+    }
+
+    /// The byte after it, and how many elements it has.
+    fn array(
+        &self,
+        node: &Node,
+        bytes: &[u8],
+        at: usize,
+        depth: u32,
+        found: &mut Found,
+    ) -> Scanned<(usize, u32)> {
+        let mut at = skip_space(bytes, at + 1);
+        if bytes.get(at) == Some(&b']') {
+            return Ok((at + 1, 0));
+        }
+        let mut number = 0_usize;
+        loop {
+            found.mask &= !node.clears;
+            let child = node.elements.get(number).copied().or(node.others);
+            at = match child {
+                Some(child) => self.value(&self.nodes[usize::from(child)], bytes, at, depth, found)?,
+                None => value_end(bytes, at, depth)?,
+            };
+            number += 1;
+            at = skip_space(bytes, at);
+            match bytes.get(at) {
+                Some(b',') => at = skip_space(bytes, at + 1),
+                Some(b']') => return Ok((at + 1, number as u32)),
+                _ => return fault(bytes, at, "neither a comma nor a closing bracket"),
+            }
+        }
+    }
+}
+
+impl Node {
+    /// The child of that key, and which it is.
+    #[inline(always)]
+    fn child(&self, key: &[u8], escaped: bool) -> Option<(usize, u16)> {
+        if escaped {
+            return self.escaped_child(key);
+        }
+        let word = word(key);
+        self.keys.iter().enumerate().find_map(|(index, (known, child))| {
+            let same = known.word == word
+                && known.text.len() == key.len()
+                && (key.len() <= 8 || *known.text == *key);
+            same.then_some((index, *child))
+        })
+    }
+
+    #[cold]
+    fn escaped_child(&self, key: &[u8]) -> Option<(usize, u16)> {
+        let key = scan::unescaped(std::str::from_utf8(key).ok()?);
+        let index = self.keys.iter().position(|(known, _)| *known.text == *key.as_bytes())?;
+        Some((index, self.keys[index].1))
+    }
+}
+
+/// The number of an element, where a key can be one.
+fn element(key: &str) -> Option<usize> {
+    let plain = key.bytes().all(|b| b.is_ascii_digit()) && (key == "0" || !key.starts_with('0'));
+    key.parse().ok().filter(|number| plain && *number <= ELEMENT_MAX)
+}
+
+/// What a walk has found: places in the frame, by slot.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// A bit for each slot that is filled.
+    pub(super) mask: u64,
+    places: [Place; SLOTS_MAX],
+    /// The places of pointers that name several values, in the frame's order.
+    pub(super) many: Vec<(Slot, Place)>,
+}
+
+/// Where a value is. A text's quotes belong to it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    start: u32,
+    end: u32,
+    escaped: bool,
+}
+
+/// So many values of pointers with `*` are noted in a frame; the rest of them go unnoticed.
+const MANY_MAX: usize = 65_536;
+
+impl Found {
+    pub(super) fn new() -> Self {
+        Self { mask: 0, places: [Place::default(); SLOTS_MAX], many: Vec::new() }
+    }
+
+    #[inline(always)]
+    fn clear(&mut self) {
+        self.mask = 0;
+        self.many.clear();
+    }
+
+    #[inline(always)]
+    fn set(&mut self, slot: Slot, place: Place) {
+        self.mask |= slot.bit();
+        self.places[usize::from(slot.0)] = place;
+    }
+
+    #[inline]
+    fn push(&mut self, slot: Slot, place: Place) {
+        if self.mask & slot.bit() == 0 {
+            self.set(slot, place);
+        }
+        if self.many.len() < MANY_MAX {
+            self.many.push((slot, place));
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn has(&self, slot: Slot) -> bool {
+        self.mask & slot.bit() != 0
+    }
+
+    #[inline(always)]
+    pub(super) fn place(&self, slot: Slot) -> Option<Place> {
+        self.has(slot).then(|| self.places[usize::from(slot.0)])
+    }
+
+    /// How many elements were counted.
+    pub(super) fn count(&self, slot: Slot) -> Option<u32> {
+        self.place(slot).map(|place| place.start)
+    }
+
+    /// The value as it stands in the frame.
+    #[inline(always)]
+    pub(super) fn value<'m>(&self, slot: Slot, frame: &'m str) -> Option<Value<'m>> {
+        Some(self.place(slot)?.value(frame))
+    }
+}
+
+impl Place {
+    #[inline(always)]
+    pub(super) fn value(self, frame: &str) -> Value<'_> {
+        Value { raw: &frame[self.start as usize..self.end as usize], escaped: self.escaped }
+    }
+}
+
+/// A value of a frame.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Value<'m> {
+    /// As it stands there, quotes included.
+    pub(super) raw: &'m str,
+    escaped: bool,
+}
+
+impl<'m> Value<'m> {
+    /// The inside of a text, escapes unread; or a number, or a word, as written. Not what holds others.
+    #[inline(always)]
+    pub(super) fn plain(self) -> Option<&'m str> {
+        match self.raw.as_bytes().first() {
+            Some(b'"') => Some(&self.raw[1..self.raw.len() - 1]),
+            Some(b'{' | b'[') | None => None,
+            _ => Some(self.raw),
+        }
+    }
+
+    /// The same with its escapes read.
+    pub(super) fn text(self) -> Option<std::borrow::Cow<'m, str>> {
+        let plain = self.plain()?;
+        Some(if self.escaped { scan::unescaped(plain) } else { std::borrow::Cow::Borrowed(plain) })
+    }
+
+    pub(super) fn is_escaped(self) -> bool {
+        self.escaped
+    }
+
+    /// A whole number from 0 on, written as a number or as a text.
+    #[inline]
+    pub(super) fn number(self) -> Option<u64> {
+        digits(self.plain()?.as_bytes())
+    }
+
+    /// Likewise, and it may be below 0.
+    #[inline]
+    pub(super) fn signed(self) -> Option<i64> {
+        let text = self.plain()?.as_bytes();
+        match text.strip_prefix(b"-") {
+            Some(rest) => Some(-i64::try_from(digits(rest)?).ok()?),
+            None => i64::try_from(digits(text)?).ok(),
+        }
+    }
+}
+
+/// A number of nothing but digits.
+#[inline]
+pub(super) fn digits(text: &[u8]) -> Option<u64> {
+    if text.is_empty() || text.len() > 20 {
+        return None;
+    }
+    if text.len() <= 19 {
+        // 19 digits always fit.
+        let mut number = 0_u64;
+        for byte in text {
+            let digit = byte.wrapping_sub(b'0');
+            if digit > 9 {
+                return None;
+            }
+            number = number * 10 + u64::from(digit);
+        }
+        return Some(number);
+    }
+    text.iter().try_fold(0_u64, |number, byte| {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 { None } else { number.checked_mul(10)?.checked_add(u64::from(digit)) }
+    })
+}

@@ -1,0 +1,244 @@
+//! JSON, byte by byte: where a value ends, and that it is one. Strict as RFC 8259 has it, strings eight bytes at a time.
+//!
+//! The caller has checked that the whole frame is UTF-8. Nothing is decoded here but escapes, and nothing is allocated.
+
+use std::borrow::Cow;
+
+/// How deep values may be nested; a frame that goes deeper is refused.
+pub const DEPTH_MAX: u32 = 127;
+
+/// Why bytes are not JSON, and where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fault {
+    /// The byte at which reading stopped.
+    pub at: usize,
+    /// What is wrong there.
+    pub why: &'static str,
+}
+
+/// The place after, or what is wrong.
+pub type Scanned<T> = Result<T, Fault>;
+
+#[cold]
+#[inline(never)]
+pub(super) fn fault<T>(bytes: &[u8], at: usize, why: &'static str) -> Scanned<T> {
+    Err(Fault { at, why: if at >= bytes.len() { "it is cut off" } else { why } })
+}
+
+/// The next byte that is not white space.
+#[inline(always)]
+pub fn skip_space(bytes: &[u8], mut at: usize) -> usize {
+    while let Some(b' ' | b'\n' | b'\t' | b'\r') = bytes.get(at) {
+        at += 1;
+    }
+    at
+}
+
+/// From the byte after an opening quote to the closing one, and whether a backslash stands between.
+#[inline(always)]
+pub fn string_end(bytes: &[u8], mut at: usize) -> Scanned<(usize, bool)> {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGHS: u64 = 0x8080_8080_8080_8080;
+    let mut escaped = false;
+    loop {
+        while let Some(chunk) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+            let word = u64::from_le_bytes(*chunk);
+            let quote = word ^ (ONES * b'"' as u64);
+            let slash = word ^ (ONES * b'\\' as u64);
+            // The high bit of every byte that is a quote, a backslash or a control character; a borrow can only spoil
+            // bytes above the first of them.
+            let found = (quote.wrapping_sub(ONES) & !quote
+                | slash.wrapping_sub(ONES) & !slash
+                | word.wrapping_sub(ONES * 0x20) & !word)
+                & HIGHS;
+            if found != 0 {
+                at += (found.trailing_zeros() / 8) as usize;
+                break;
+            }
+            at += 8;
+        }
+        match bytes.get(at) {
+            Some(b'"') => return Ok((at, escaped)),
+            Some(b'\\') => {
+                escaped = true;
+                at = escape_end(bytes, at)?;
+            }
+            Some(0x20..) => at += 1,
+            _ => return fault(bytes, at, "a control character stands in a text"),
+        }
+    }
+}
+
+/// From a backslash to the byte after the escape.
+#[cold]
+fn escape_end(bytes: &[u8], at: usize) -> Scanned<usize> {
+    match bytes.get(at + 1) {
+        Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => Ok(at + 2),
+        Some(b'u') => match code_unit(bytes, at)? {
+            0xdc00..=0xdfff => fault(bytes, at, "half of a surrogate pair stands alone"),
+            0xd800..=0xdbff => match code_unit(bytes, at + 6)? {
+                0xdc00..=0xdfff => Ok(at + 12),
+                _ => fault(bytes, at, "half of a surrogate pair stands alone"),
+            },
+            _ => Ok(at + 6),
+        },
+        _ => fault(bytes, at + 1, "an escape that does not exist"),
+    }
+}
+
+/// The number of a `\uXXXX`.
+fn code_unit(bytes: &[u8], at: usize) -> Scanned<u32> {
+    if bytes.get(at) != Some(&b'\\') || bytes.get(at + 1) != Some(&b'u') {
+        return fault(bytes, at, "half of a surrogate pair stands alone");
+    }
+    let mut unit = 0;
+    for place in at + 2..at + 6 {
+        match bytes.get(place).and_then(|b| char::from(*b).to_digit(16)) {
+            Some(digit) => unit = unit * 16 + digit,
+            None => return fault(bytes, place, "an escape without its four digits"),
+        }
+    }
+    Ok(unit)
+}
+
+/// What the inside of a text says once its escapes are read. It has been through [`string_end`].
+pub fn unescaped(inside: &str) -> Cow<'_, str> {
+    if !inside.contains('\\') {
+        return Cow::Borrowed(inside);
+    }
+    serde_json::from_str(&format!("\"{inside}\"")).map_or(Cow::Borrowed(inside), Cow::Owned)
+}
+
+/// From the first byte of a number to the byte after it.
+#[inline]
+pub fn number_end(bytes: &[u8], mut at: usize) -> Scanned<usize> {
+    let digits = |mut at: usize| {
+        while let Some(b'0'..=b'9') = bytes.get(at) {
+            at += 1;
+        }
+        at
+    };
+    if bytes.get(at) == Some(&b'-') {
+        at += 1;
+    }
+    at = match bytes.get(at) {
+        Some(b'0') => at + 1,
+        Some(b'1'..=b'9') => digits(at + 1),
+        _ => return fault(bytes, at, "a number without digits"),
+    };
+    if bytes.get(at) == Some(&b'.') {
+        let end = digits(at + 1);
+        if end == at + 1 {
+            return fault(bytes, end, "a number without digits behind its point");
+        }
+        at = end;
+    }
+    if let Some(b'e' | b'E') = bytes.get(at) {
+        at += 1 + usize::from(matches!(bytes.get(at + 1), Some(b'+' | b'-')));
+        let end = digits(at);
+        if end == at {
+            return fault(bytes, end, "a number without digits in its exponent");
+        }
+        at = end;
+    }
+    Ok(at)
+}
+
+/// From the first byte of a value that holds no others to the byte after it.
+#[inline(always)]
+fn plain_end(bytes: &[u8], at: usize) -> Scanned<usize> {
+    let word = |word: &'static [u8]| match bytes[at..].starts_with(word) {
+        true => Ok(at + word.len()),
+        false if word.starts_with(&bytes[at..]) => fault(bytes, bytes.len(), ""),
+        false => fault(bytes, at, "neither a value nor its end"),
+    };
+    match bytes.get(at) {
+        Some(b'"') => Ok(string_end(bytes, at + 1)?.0 + 1),
+        Some(b'-' | b'0'..=b'9') => number_end(bytes, at),
+        Some(b't') => word(b"true"),
+        Some(b'f') => word(b"false"),
+        Some(b'n') => word(b"null"),
+        _ => fault(bytes, at, "neither a value nor its end"),
+    }
+}
+
+/// From the first byte of any value to the byte after it; `depth` is how deep it stands.
+#[inline]
+pub fn value_end(bytes: &[u8], at: usize, depth: u32) -> Scanned<usize> {
+    match bytes.get(at) {
+        Some(b'{' | b'[') => nested_end(bytes, at, depth),
+        _ => plain_end(bytes, at),
+    }
+}
+
+/// From the opening bracket of an object or an array to the byte after its closing one. No stack is used: a bit each
+/// says which kind of bracket is open.
+fn nested_end(bytes: &[u8], mut at: usize, outer: u32) -> Scanned<usize> {
+    let mut objects: u128 = 0;
+    let mut open = 0_u32;
+    'value: loop {
+        match bytes.get(at) {
+            Some(bracket @ (b'[' | b'{')) => {
+                open += 1;
+                if outer + open > DEPTH_MAX {
+                    return fault(bytes, at, "values are nested too deep");
+                }
+                let is_object = *bracket == b'{';
+                objects = objects << 1 | u128::from(is_object);
+                at = skip_space(bytes, at + 1);
+                match bytes.get(at) {
+                    Some(b'}') if is_object => {}
+                    Some(b']') if !is_object => {}
+                    _ if is_object => {
+                        at = key_end(bytes, at)?;
+                        continue 'value;
+                    }
+                    _ => continue 'value,
+                }
+            }
+            _ => at = plain_end(bytes, at)?,
+        }
+        // After a value, or at the bracket that closes an empty one.
+        loop {
+            at = skip_space(bytes, at);
+            match bytes.get(at) {
+                Some(b',') => {
+                    at = skip_space(bytes, at + 1);
+                    if objects & 1 == 1 {
+                        at = key_end(bytes, at)?;
+                    }
+                    continue 'value;
+                }
+                Some(b'}') if objects & 1 == 1 => {}
+                Some(b']') if objects & 1 == 0 => {}
+                _ => return fault(bytes, at, "neither a comma nor a closing bracket"),
+            }
+            at += 1;
+            open -= 1;
+            objects >>= 1;
+            if open == 0 {
+                return Ok(at);
+            }
+        }
+    }
+}
+
+/// From the opening quote of a key to the first byte of its value.
+#[inline(always)]
+fn key_end(bytes: &[u8], at: usize) -> Scanned<usize> {
+    Ok(key(bytes, at)?.1)
+}
+
+/// The inside of a key with whether it holds escapes, and the first byte of its value.
+#[inline(always)]
+pub fn key(bytes: &[u8], at: usize) -> Scanned<((usize, usize, bool), usize)> {
+    if bytes.get(at) != Some(&b'"') {
+        return fault(bytes, at, "a key is missing");
+    }
+    let (end, escaped) = string_end(bytes, at + 1)?;
+    let colon = skip_space(bytes, end + 1);
+    if bytes.get(colon) != Some(&b':') {
+        return fault(bytes, colon, "a colon is missing");
+    }
+    Ok(((at + 1, end, escaped), skip_space(bytes, colon + 1)))
+}
