@@ -4,6 +4,7 @@
 //! * [`Discovers`] and [`Walk`]: which instruments can be polled, page by page
 //! * [`Polls`] and [`BookPage`]: books for one instrument or many, made alike
 //! * [`candles`]: candles of a range, a page at a time
+//! * [`ladder`]: live books from streams, verified message by message
 //! * [`Request`]: what is to be sent, by somebody else
 //! * [`Reading`]: what a status and a body mean
 //! * [`stream`]: venues that stream, each described in a file
@@ -16,6 +17,7 @@ pub mod candles;
 mod discover;
 mod error;
 mod kalshi;
+pub mod ladder;
 mod limitless;
 mod poll;
 pub mod polymarket;

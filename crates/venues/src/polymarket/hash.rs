@@ -21,6 +21,12 @@ use sha1::{Digest, Sha1};
 pub struct BookHash([u8; 40]);
 
 impl BookHash {
+    /// A hash as the venue spells it: 40 lower-case hexadecimal digits.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits: [u8; 40] = text.as_bytes().try_into().ok()?;
+        digits.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')).then_some(Self(digits))
+    }
+
     /// The digits as text.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("only hexadecimal digits were put in")

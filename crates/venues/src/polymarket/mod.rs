@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use fuzz::{FuzzOutcome, fuzz_scanner, sample_books};
+pub(crate) use hash::hash_around;
 pub use hash::{BookHash, HashInput, book_hash};
 pub use scan::{FixedBook, FixedLevel, scan_books};
 

@@ -1,0 +1,259 @@
+//! The ladder's inner work: what it does when a book begins, ends, waits for its snapshot, or is to be proved.
+
+use super::plan::{Kind, Reading};
+use super::scan::Scan;
+use super::sequence::{Numbers, Step};
+use super::{
+    Checked, Checksum, Crc, Digest, Ignored, Ladder, LadderState, Outcome, Unreadable, Verdict, Why, amount,
+    as_crc, span,
+};
+
+impl Ladder {
+    pub(super) fn verdict(&self, outcome: Outcome, checked: Checked) -> Verdict {
+        Verdict { outcome, checked, crossed: self.is_crossed() }
+    }
+
+    pub(super) fn ignore(&self, why: Ignored) -> Verdict {
+        self.verdict(Outcome::Ignored(why), Checked::None)
+    }
+
+    /// The message is of no use, and with it the book.
+    pub(super) fn refuse(&mut self, unreadable: Unreadable) -> Verdict {
+        self.lose(LadderState::Broken);
+        self.verdict(Outcome::Unreadable(unreadable), Checked::None)
+    }
+
+    pub(super) fn mismatch(&mut self, expected: Digest, computed: Digest) -> Verdict {
+        self.lose(LadderState::Broken);
+        self.verdict(Outcome::Mismatch { expected, computed }, Checked::Differs)
+    }
+
+    /// Ends the book. Where snapshots come over REST, keeping begins.
+    pub(super) fn lose(&mut self, state: LadderState) {
+        self.bids.clear();
+        self.asks.clear();
+        self.chain.reset();
+        self.forget_buffer();
+        self.proof.forget_batch();
+        self.state = self.state_without_book(state);
+    }
+
+    pub(super) fn state_without_book(&self, state: LadderState) -> LadderState {
+        if self.plan.snapshot_over_rest() { LadderState::Buffering } else { state }
+    }
+
+    pub(super) fn forget_buffer(&mut self) {
+        self.buffer.clear();
+        self.buffer_bytes = 0;
+    }
+
+    /// Keeps a message until the snapshot is there.
+    pub(super) fn keep(&mut self, message: &[u8], numbers: Numbers) -> Verdict {
+        let mut outcome = match self.chain.follow(numbers) {
+            Step::Apply | Step::Stale | Step::KeepAlive => Outcome::Buffered,
+            Step::Duplicate => return self.ignore(Ignored::Duplicate),
+            Step::Bad => return self.refuse(Unreadable { why: Why::BadSequence, at: 0 }),
+            Step::Gap { first_missing, last_missing } => {
+                self.forget_buffer();
+                self.chain.reset();
+                let _ = self.chain.follow(numbers);
+                Outcome::Gap { first_missing, last_missing }
+            }
+        };
+        let full = self.buffer.len() >= self.plan.buffer_messages_max
+            || self.buffer_bytes + message.len() > self.plan.buffer_bytes_max;
+        if full {
+            outcome = Outcome::BufferFull { dropped: self.buffer.len() };
+            self.forget_buffer();
+        }
+        // A single message above the limit is not kept: the snapshot is then found to be too old, or the gap is seen.
+        if message.len() <= self.plan.buffer_bytes_max {
+            self.buffer_bytes += message.len();
+            self.buffer.push_back(message.into());
+        }
+        self.verdict(outcome, Checked::None)
+    }
+
+    /// Whether a snapshot ends before the first message kept begins.
+    pub(super) fn is_too_old(&mut self, last: Option<i64>) -> bool {
+        let (Some(last), Some(first)) = (last, self.buffer.front()) else { return false };
+        let plan = std::sync::Arc::clone(&self.plan);
+        let mut scan = Scan::default();
+        if scan.read(&plan.stream, first).is_err() {
+            return true;
+        }
+        // Kept because it was read once, so the first item that fits is the one that was kept.
+        let fitting = (0..scan.items.len())
+            .find_map(|at| super::kind_of(&plan.stream, &scan, at, first).map(|kind| (kind, at)));
+        let Some((kind, at)) = fitting else { return false };
+        let numbers = super::numbers(kind, &scan, at, first).unwrap_or_default();
+        let begins =
+            numbers.previous.map(|previous| previous.saturating_add(1)).or(numbers.first).or(numbers.last);
+        match self.plan.sequence {
+            super::SequenceRule::None | super::SequenceRule::Later => false,
+            _ => begins.is_some_and(|begins| begins > last.saturating_add(1)),
+        }
+    }
+
+    /// Applies what was kept, after a snapshot.
+    pub(super) fn apply_kept(&mut self, snapshot: Verdict) -> Verdict {
+        let kept = std::mem::take(&mut self.buffer);
+        self.buffer_bytes = 0;
+        // The kept messages come once more, this time for the book.
+        self.chain.rewind();
+        let mut last = snapshot;
+        for message in kept {
+            let verdict = self.message(&message);
+            match verdict.outcome {
+                // What follows a gap is kept again, by `message` itself; what is unreadable was so before.
+                Outcome::Gap { .. } | Outcome::Mismatch { .. } | Outcome::Unreadable(_) => last = verdict,
+                _ if last.outcome == snapshot.outcome => {
+                    last = Verdict { outcome: snapshot.outcome, ..verdict }
+                }
+                _ => {}
+            }
+        }
+        if last.outcome == snapshot.outcome && last.checked == Checked::None {
+            last.checked = snapshot.checked;
+        }
+        Verdict { crossed: self.is_crossed(), ..last }
+    }
+
+    /// Makes sure that the levels of an item are among the changes.
+    pub(super) fn find_changes(
+        &self,
+        reading: &Reading,
+        kind: &Kind,
+        message: &[u8],
+        scan: &mut Scan,
+        at: usize,
+    ) -> Result<(), Unreadable> {
+        if let Some(single) = &kind.single {
+            let list = &reading.lists[usize::from(single.list)];
+            let spans = [single.price, single.size, single.side].map(|member| span(member, scan, at));
+            if spans.iter().any(|span| !span.there) {
+                return Err(Unreadable { why: Why::LevelShape, at: 0 });
+            }
+            let mut change = Scan::single(message, list, spans[0], spans[1], spans[2])?;
+            change.item = u16::try_from(at).map_err(|_| Unreadable { why: Why::TooLarge, at: 0 })?;
+            scan.changes.push(change);
+            return Ok(());
+        }
+        let item = &scan.items[at];
+        match item.bad_list {
+            Some(unreadable) => Err(unreadable),
+            None if item.lists & kind.lists == 0 => Err(Unreadable { why: Why::NoLevels, at: 0 }),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes the item's levels the book.
+    pub(super) fn replace(&mut self, message: &[u8], scan: &mut Scan, at: usize) -> Result<(), Unreadable> {
+        self.bids.clear();
+        self.asks.clear();
+        let mut levels: Vec<_> =
+            scan.changes.iter().filter(|change| usize::from(change.item) == at).collect();
+        // A venue sends best first or best last; either is a run, and sorting runs is quick.
+        levels.sort_by_key(|change| (change.ask, if change.ask { !change.key } else { change.key }));
+        for change in levels.into_iter().filter(|change| !change.gone) {
+            let (half, rank) =
+                if change.ask { (&mut self.asks, !change.key) } else { (&mut self.bids, change.key) };
+            if !half.push(rank, change.price(message), change.size(message)) {
+                return Err(Unreadable { why: Why::PriceTwice, at: 0 });
+            }
+        }
+        if self.bids.len().max(self.asks.len()) > self.plan.levels_max {
+            return Err(Unreadable { why: Why::TooManyLevels, at: 0 });
+        }
+        Ok(())
+    }
+
+    /// After the levels: cuts to the depth and looks at the checksum.
+    pub(super) fn finish(
+        &mut self,
+        kind: &Kind,
+        message: &[u8],
+        scan: &Scan,
+        at: usize,
+        outcome: Outcome,
+    ) -> Verdict {
+        if let Some(depth) = self.plan.depth {
+            self.bids.truncate(depth);
+            self.asks.truncate(depth);
+        }
+        let sent = kind.checksum.map(|member| span(member, scan, at)).filter(|span| span.there);
+        match self.plan.checksum.clone() {
+            None => self.verdict(outcome, Checked::None),
+            Some(Checksum::PolymarketHash) => self.take_hash(kind, message, scan, at, outcome),
+            Some(Checksum::Crc32 { levels, order, amounts, join, absent }) => {
+                let Some(sent) = sent else { return self.verdict(outcome, Checked::None) };
+                let value = amount::integer(sent.of(message));
+                if value.is_some() && value == absent {
+                    return self.verdict(outcome, Checked::None);
+                }
+                let Some(expected) = value.and_then(as_crc) else {
+                    return self.refuse(Unreadable { why: Why::BadChecksum, at: sent.start() });
+                };
+                let crc = Crc { levels, order, amounts, join: &join };
+                let computed = crc.of(&self.bids, &self.asks, &mut self.text);
+                if expected == computed {
+                    self.verdict(outcome, Checked::Agrees)
+                } else {
+                    self.mismatch(Digest::Crc32(expected), Digest::Crc32(computed))
+                }
+            }
+        }
+    }
+
+    /// A hash that came with an item: proved at once for a snapshot, noted for a change.
+    fn take_hash(
+        &mut self,
+        kind: &Kind,
+        message: &[u8],
+        scan: &Scan,
+        at: usize,
+        outcome: Outcome,
+    ) -> Verdict {
+        if outcome == Outcome::Replaced {
+            self.proof.note(kind, scan, at, message);
+        }
+        let hash = match self.proof.sent(kind, scan, at, message) {
+            Ok(Some(hash)) => hash,
+            Ok(None) => return self.verdict(outcome, Checked::None),
+            Err(why) => return self.refuse(Unreadable { why, at: 0 }),
+        };
+        if outcome == Outcome::Replaced {
+            let checked = self.proof.snapshot(hash, &self.instrument, &self.bids, &self.asks, &mut self.text);
+            return self.verdict(outcome, checked);
+        }
+        self.proof.expect(hash, kind, scan, at, message);
+        self.verdict(outcome, Checked::None)
+    }
+
+    /// Before a change: whether the batch before it, if this is another one, was proved.
+    pub(super) fn unmet(
+        &mut self,
+        kind: &Kind,
+        message: &[u8],
+        scan: &Scan,
+        at: usize,
+    ) -> Option<(Digest, Digest)> {
+        if !self.proof.is_another_batch(kind, scan, at, message) {
+            return None;
+        }
+        let (expected, computed) =
+            self.proof.settle(&self.instrument, &self.bids, &self.asks, &mut self.text)?;
+        Some((Digest::Sha1(expected), Digest::Sha1(computed)))
+    }
+
+    /// After a message: whether the batch is proved by now.
+    pub(super) fn prove_batch(&mut self, verdict: Verdict) -> Verdict {
+        if verdict.outcome != Outcome::Applied {
+            return verdict;
+        }
+        match self.proof.batch(&self.instrument, &self.bids, &self.asks, &mut self.text) {
+            Some(checked) => Verdict { checked, ..verdict },
+            None => verdict,
+        }
+    }
+}
