@@ -44,6 +44,8 @@ pub(super) struct Chain {
     book: Option<i64>,
     /// The stream is here.
     stream: Option<i64>,
+    /// The snapshot had no number, so neither need the changes have one (OKX before 2023).
+    unnumbered: bool,
     /// What the last messages brought, in a ring.
     recent: [i64; RECENT],
     recent_len: usize,
@@ -52,7 +54,15 @@ pub(super) struct Chain {
 
 impl Chain {
     pub(super) fn new(rule: SequenceRule) -> Self {
-        Self { rule, book: None, stream: None, recent: [0; RECENT], recent_len: 0, recent_next: 0 }
+        Self {
+            rule,
+            book: None,
+            stream: None,
+            unnumbered: false,
+            recent: [0; RECENT],
+            recent_len: 0,
+            recent_next: 0,
+        }
     }
 
     /// Where the book stands.
@@ -66,15 +76,16 @@ impl Chain {
     }
 
     /// A snapshot of the stream itself: what was before does not matter.
-    pub(super) fn snapshot(&mut self, last: Option<i64>) -> Result<(), Step> {
+    pub(super) fn snapshot(&mut self, last: Option<i64>) {
         if self.rule == SequenceRule::None {
-            return Ok(());
+            return;
         }
-        let last = last.ok_or(Step::Bad)?;
         self.reset();
-        (self.book, self.stream) = (Some(last), Some(last));
-        self.remember(last);
-        Ok(())
+        self.unnumbered = last.is_none();
+        (self.book, self.stream) = (last, last);
+        if let Some(last) = last {
+            self.remember(last);
+        }
     }
 
     /// A snapshot from elsewhere: the stream goes on where it was.
@@ -104,7 +115,9 @@ impl Chain {
         if self.rule == SequenceRule::None {
             return Step::Apply;
         }
-        let Some(last) = numbers.last else { return Step::Bad };
+        let Some(last) = numbers.last else {
+            return if self.unnumbered { Step::Apply } else { Step::Bad };
+        };
         let step = match self.rule {
             SequenceRule::None => Step::Apply,
             SequenceRule::Later => self.later(last),
