@@ -24,6 +24,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use catchment_governor::{Permit, Report};
 use catchment_model::{Clock, Monotonic, UnixMs, UnixNs};
+use catchment_venues::stream::Descriptor;
 use catchment_venues::{Method, Reading, Request, VenueSpec};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{CONTENT_ENCODING, DATE, HeaderMap, HeaderName, HeaderValue, LOCATION};
@@ -40,12 +41,16 @@ const BODY_ROOM: usize = 256 << 10;
 
 /// Carries requests to one venue and brings back what it says.
 pub struct Courier {
-    spec: &'static VenueSpec,
+    venue: &'static str,
+    read_status: ReadStatus,
     settings: CourierSettings,
     client: Client,
     clock: Arc<dyn Clock>,
     tally: Tally,
 }
+
+/// What a status and a body mean at a venue, in answer to a request of that family.
+pub type ReadStatus = Box<dyn Fn(&str, u16, &[u8]) -> Reading + Send + Sync>;
 
 /// What the user may set.
 #[derive(Clone)]
@@ -126,11 +131,23 @@ impl Courier {
         settings: CourierSettings,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, SendError> {
-        Self::with_resolver(spec, settings, clock, Arc::new(SystemNames))
+        Self::with_resolver(spec.id, Box::new(spec.read_status), settings, clock, Arc::new(SystemNames))
+    }
+
+    /// A courier to a venue that is described in a file.
+    pub fn described(
+        descriptor: &Descriptor,
+        settings: CourierSettings,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, SendError> {
+        let (venue, descriptor) = (descriptor.id(), descriptor.clone());
+        let read_status = move |_family: &str, status, body: &[u8]| descriptor.read_status(status, body);
+        Self::with_resolver(venue, Box::new(read_status), settings, clock, Arc::new(SystemNames))
     }
 
     pub(crate) fn with_resolver(
-        spec: &'static VenueSpec,
+        venue: &'static str,
+        read_status: ReadStatus,
         settings: CourierSettings,
         clock: Arc<dyn Clock>,
         names: Arc<dyn Resolve>,
@@ -154,14 +171,14 @@ impl Courier {
             None => builder,
         };
         let client = builder.build().map_err(setup)?;
-        Ok(Self { spec, settings, client, clock, tally: Tally::default() })
+        Ok(Self { venue, read_status, settings, client, clock, tally: Tally::default() })
     }
 
     /// The only way a request leaves the process. Ends the permit's flight with what came of it. May be dropped
     /// midway: the connection is closed, and the flight counts as abandoned.
     pub async fn send(&self, permit: Permit, request: &Request) -> Result<Reply, SendError> {
         let sent = self.send_and_report(permit, request).await;
-        let (venue, family) = (self.spec.id, request.family);
+        let (venue, family) = (self.venue, request.family);
         match &sent {
             Ok(reply) => events::answered(&self.tally, venue, family, reply),
             Err(error) => events::not_answered(&self.tally, venue, family, error),
@@ -194,7 +211,7 @@ impl Courier {
         let Answer { status, headers, body } = answer;
         let told = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
         let (status, reading) = match (fault, status) {
-            (None, Some(status)) => (status, (self.spec.read_status)(request.family, status, &body)),
+            (None, Some(status)) => (status, (self.read_status)(request.family, status, &body)),
             (None, None) => unreachable!("what was carried without a fault has a status"),
             (Some(error), status) => {
                 flight.end(report_of_fault(status, &error), told);
@@ -257,7 +274,7 @@ impl Courier {
 
 impl fmt::Debug for Courier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Courier").field("venue", &self.spec.id).finish_non_exhaustive()
+        f.debug_struct("Courier").field("venue", &self.venue).finish_non_exhaustive()
     }
 }
 
@@ -382,7 +399,8 @@ mod tests {
         };
         let governor = Governor::open("limitless", limits, Settings::default(), parts);
         let settings = CourierSettings { connect_deadline: Duration::from_millis(60), ..Default::default() };
-        let courier = Courier::with_resolver(spec, settings, clock, Arc::new(names)).unwrap();
+        let read_status = Box::new(spec.read_status);
+        let courier = Courier::with_resolver(spec.id, read_status, settings, clock, Arc::new(names)).unwrap();
         let permit = governor.acquire(Ask::new(governor.family("listing").unwrap(), Lane::Live)).await;
         let request = Request::get("http://venue.example/".to_owned(), "listing");
         (courier.send(permit, &request).await.unwrap_err(), governor)

@@ -1,9 +1,10 @@
-//! Discover and poll. The only room that opens a connection to a venue, and only with a permit.
+//! Discover, poll and stream. The only room that opens a connection to a venue, and only with a permit.
 //!
 //! * [`Courier`]: the only HTTP client of the program; [`Courier::send`] consumes a
 //!   [`Permit`](catchment_governor::Permit) and gives back a [`Reply`] or a [`SendError`]
 //! * [`discover()`]: the slow path; which instruments a venue has, every few minutes, into a file and the channel `markets`
 //! * [`poll()`]: the hot path; every instrument's book, once an interval, into the channel `orderbook`
+//! * [`stream`]: what a venue sends by itself, over WebSockets, verified
 //! * [`SnapshotFile`]: reads that file without ever dying of it
 //! * [`limits_of`]: what a venue declares, as the governor wants it
 //!
@@ -18,11 +19,11 @@ mod poll;
 mod send_error;
 mod snapshot_file;
 mod stats;
-mod stream;
+pub mod stream;
 mod tally;
 mod tls;
 
-pub use courier::{Courier, CourierSettings, Reply};
+pub use courier::{Courier, CourierSettings, ReadStatus, Reply};
 pub use discover::{DiscoverStatus, DiscoverTask, LOSS_BELIEVED_AFTER, PageRetries, discover};
 pub use families::limits_of;
 pub use poll::{Answer, Fetch, Fetched, Line, Lost, PollSettings, PollStatus, PollTask, poll};

@@ -174,7 +174,12 @@ impl AckLedger {
         is_news
     }
 
-    /// What that request was for; it is answered now.
+    /// What that request was for.
+    pub(crate) fn covers(&self, id: u64) -> &[usize] {
+        self.requests.iter().find(|(known, _)| *known == id).map_or(&[], |(_, places)| places)
+    }
+
+    /// What that request was for; it is answered now, and in whole.
     pub(crate) fn answered(&mut self, id: u64) -> Vec<usize> {
         match self.requests.iter().position(|(known, _)| *known == id) {
             Some(at) => self.requests.remove(at).map(|(_, places)| places).unwrap_or_default(),
@@ -241,16 +246,6 @@ impl AckLedger {
         }
     }
 
-    /// The socket is gone and with it whatever was asked on it. What failed rests on.
-    pub(crate) fn restart(&mut self) {
-        self.requests.clear();
-        for entry in &mut self.entries {
-            if !matches!(entry.standing, Standing::Resting(_)) {
-                entry.standing = Standing::Unasked;
-            }
-        }
-    }
-
     pub(crate) fn standing(&self, place: usize) -> Standing {
         self.entries[place].standing
     }
@@ -279,8 +274,7 @@ impl AckLedger {
         let entry = &mut self.entries[place];
         entry.failures = entry.failures.saturating_add(1);
         let doublings = (entry.failures - 1).min(16);
-        let wait =
-            self.settings.again_after.saturating_mul(1 << doublings).min(self.settings.again_max);
+        let wait = self.settings.again_after.saturating_mul(1 << doublings).min(self.settings.again_max);
         entry.standing = Standing::Resting(Monotonic(now.0 + wait));
         entry.fault = Some(fault);
     }
@@ -362,8 +356,6 @@ mod tests {
         acks.sent(1, &[0], at(now));
         acks.acknowledged(0, at(now));
         assert_eq!(acks.look(at(now + 15)), [(0, Fault::Mute)], "acknowledged, and no snapshot came");
-        acks.restart();
-        assert!(matches!(acks.standing(0), Standing::Resting(_)), "a new socket changes nothing about that");
         acks.flows(0);
         assert_eq!(acks.counts(), (1, 0));
     }

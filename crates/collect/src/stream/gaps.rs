@@ -82,6 +82,8 @@ struct Open {
     told_at: Option<Monotonic>,
     /// Confirmed again: its end, if no message comes soon.
     confirmed: Option<(UnixMs, Monotonic)>,
+    /// What the numbering said when it began.
+    missing: Option<Missing>,
     connection: Arc<str>,
 }
 
@@ -141,16 +143,33 @@ impl GapLedger {
                     noticed: now,
                     told_at: None,
                     confirmed: None,
+                    missing: None,
                     connection: Arc::clone(connection),
                 });
             }
         }
     }
 
+    /// Likewise, where the numbering says what is missing.
+    pub(crate) fn interrupt_at(
+        &mut self,
+        place: usize,
+        missing: Missing,
+        connection: &Arc<str>,
+        now: Monotonic,
+    ) {
+        self.interrupt(place, Cause::Sequence, connection, now);
+        if let Some(open) = &mut self.streams[place].open {
+            open.missing.get_or_insert(missing);
+        }
+    }
+
     /// The venue has confirmed that the stream flows again. If no message shows it soon, the gap ends here.
     pub(crate) fn confirmed(&mut self, place: usize, wall: UnixMs, now: Monotonic) {
+        // A stream that was frozen had been confirmed as well: only a message shows that it is not any more.
         if let Some(open) = &mut self.streams[place].open
             && open.confirmed.is_none()
+            && open.cause != Cause::Silence
         {
             open.confirmed = Some((wall, now));
         }
@@ -171,7 +190,7 @@ impl GapLedger {
             Some(missing),
             true,
         );
-        if self.held.len() == HELD_MAX || !missing.is_count {
+        if self.held.len() == HELD_MAX {
             return Some(Told { place, gap });
         }
         let until = Monotonic(now.0 + self.settings.late_by);
@@ -182,11 +201,11 @@ impl GapLedger {
     /// A message came with a number that was passed already. Whether it is one of those that were missing.
     pub(crate) fn late(&mut self, place: usize, first: u64, last: u64) -> bool {
         let covers = |held: &Held| {
-            held.place == place && held.missing.first <= first && last <= held.missing.last
+            held.place == place && held.missing.first <= first && first <= last && last <= held.missing.last
         };
         let Some(at) = self.held.iter().position(covers) else { return false };
         let held = &mut self.held[at];
-        held.came += last - first + 1;
+        held.came = held.came.saturating_add((last - first).saturating_add(1));
         if held.came > held.missing.last - held.missing.first {
             self.held.swap_remove(at);
         }
@@ -256,7 +275,7 @@ impl Stream {
     fn close(&mut self, place: usize, to: UnixMs, missing: Option<Missing>, is_numbered: bool) -> Told {
         let open = self.open.take().expect("only an open gap is closed");
         let gap = piece(&self.channel, open.from, to, open.cause, &open.connection);
-        Told { place, gap: numbered(gap, missing, is_numbered) }
+        Told { place, gap: numbered(gap, open.missing.or(missing), is_numbered) }
     }
 }
 
@@ -271,7 +290,7 @@ fn numbered(gap: Gap, missing: Option<Missing>, is_numbered: bool) -> Gap {
     match missing {
         Some(Missing { first, last, is_count }) => {
             let gap = gap.missing(first, last);
-            if is_count { gap.records(last - first + 1) } else { gap }
+            if is_count { gap.records((last - first).saturating_add(1)) } else { gap }
         }
         None if is_numbered => gap.records(0),
         None => gap,

@@ -139,7 +139,9 @@ impl Overlap {
         let side = &mut self.streams[place];
         side.new_spoke = true;
         let hash = match mark {
-            Mark::Number(number) if side.number.is_some_and(|last| number <= last) => return Joining::Repeats,
+            Mark::Number(number) if side.number.is_some_and(|last| number <= last) => {
+                return Joining::Repeats;
+            }
             Mark::Number(_) => return Joining::IsNew,
             Mark::Hash(hash) => hash,
         };
@@ -156,6 +158,11 @@ impl Overlap {
             self.remembered += 1;
         }
         Joining::IsNew
+    }
+
+    /// The new socket has begun this stream, with a snapshot that is of no account here.
+    pub(crate) fn begun(&mut self, place: usize) {
+        self.streams[place].new_spoke = true;
     }
 
     /// Keeps a frame of the new socket, with its messages that are new.
@@ -218,10 +225,6 @@ impl Overlap {
 
     pub(crate) fn has_switched(&self) -> bool {
         self.switched_at.is_some()
-    }
-
-    pub(crate) fn held_bytes(&self) -> usize {
-        self.held_bytes
     }
 
     /// Lets go of frames that the old socket has brought meanwhile.
@@ -361,7 +364,8 @@ mod tests {
 
     #[test]
     fn it_ends_at_last_and_when_memory_is_short() {
-        let mut overlap = Overlap::new([None], OverlapSettings { bytes_max: 10, ..OverlapSettings::default() });
+        let mut overlap =
+            Overlap::new([None], OverlapSettings { bytes_max: 10, ..OverlapSettings::default() });
         overlap.old(0, Mark::Hash(1));
         overlap.settled(at(0));
         assert!(!overlap.is_ripe(at(19_999)) && overlap.is_ripe(at(20_000)));
@@ -371,7 +375,7 @@ mod tests {
         assert!(overlap.is_ripe(at(1)));
         overlap.old(0, Mark::Hash(9));
         assert!(!overlap.is_ripe(at(1)), "the old socket has brought it");
-        assert_eq!((overlap.held_bytes(), overlap.switch(at(1)).len()), (0, 0));
+        assert_eq!((overlap.held_bytes, overlap.switch(at(1)).len()), (0, 0));
         assert!(!overlap.is_over(at(4_000)) && overlap.is_over(at(4_001)));
     }
 }

@@ -22,11 +22,6 @@ impl Pacer {
         Self { count, window, sent: VecDeque::new() }
     }
 
-    /// A connection without a limit of its own.
-    pub(crate) fn open() -> Self {
-        Self { count: usize::MAX, window: Duration::ZERO, sent: VecDeque::new() }
-    }
-
     /// When the next frame may leave: now, or later.
     pub(crate) fn next_at(&mut self, now: Monotonic) -> Monotonic {
         // A frame that left exactly a window ago still shares a closed interval with one that leaves now.
@@ -42,9 +37,7 @@ impl Pacer {
 
     /// A frame has left.
     pub(crate) fn sent(&mut self, now: Monotonic) {
-        if self.count < usize::MAX {
-            self.sent.push_back(now);
-        }
+        self.sent.push_back(now);
     }
 }
 
@@ -77,13 +70,10 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_one_is_one_and_none_is_none() {
+    fn a_limit_of_one_is_one() {
         let mut one = Pacer::new(1, Duration::from_secs(1));
         assert_eq!(one.next_at(at(0)), at(0));
         one.sent(at(0));
         assert_eq!(one.next_at(at(10)), at(1_001));
-        let mut open = Pacer::open();
-        (0..100).for_each(|_| open.sent(at(0)));
-        assert_eq!(open.next_at(at(0)), at(0));
     }
 }

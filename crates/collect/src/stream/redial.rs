@@ -50,7 +50,8 @@ impl Redial {
 
     /// It failed or broke. Gives back how long to wait: between half of its doubled time and all of it.
     pub(crate) fn lost(&mut self, now: Monotonic) -> Duration {
-        let stayed = self.up_since.take().is_some_and(|since| now.since(since) >= self.settings.healthy_after);
+        let stayed =
+            self.up_since.take().is_some_and(|since| now.since(since) >= self.settings.healthy_after);
         self.failures = if stayed { 1 } else { self.failures.saturating_add(1) };
         let doublings = (self.failures - 1).min(20);
         let whole = self.settings.first.saturating_mul(1 << doublings).min(self.settings.max);

@@ -181,11 +181,6 @@ impl SilenceWatch {
         self.streams.iter().filter(|stream| stream.doubt == Doubt::Frozen).count()
     }
 
-    /// How long this stream has said nothing.
-    pub(crate) fn silence(&self, place: usize, now: Monotonic) -> Duration {
-        self.streams[place].rhythm.silence(now)
-    }
-
     /// To be called about four times a second.
     pub(crate) fn look(&mut self, now: Monotonic) -> Vec<Finding> {
         let mut findings = Vec::new();
@@ -352,9 +347,15 @@ mod tests {
         watch.settings.asks_max = 1;
         let lively = |place: usize, _ms: u64| place == 200;
         run(&mut watch, 0, 10_000, lively, |_| Testimony::Same);
-        let (found, _) = run(&mut watch, 10_000, 40_000, |_, _| false, |place| {
-            if place == 200 { Testimony::Newer } else { Testimony::Same }
-        });
+        let (found, _) = run(
+            &mut watch,
+            10_000,
+            40_000,
+            |_, _| false,
+            |place| {
+                if place == 200 { Testimony::Newer } else { Testimony::Same }
+            },
+        );
         assert!(matches!(found[..], [(ms, Finding::Frozen(200, _))] if ms < 16_000), "{found:?}");
     }
 
@@ -372,10 +373,13 @@ mod tests {
     fn without_a_witness_the_rhythm_must_be_broken_clearly() {
         let mut watch = watch(vec![ALONE, ALONE, Trait { may_be_quiet: false, ..ALONE }]);
         run(&mut watch, 0, 100_000, |_, ms| ms.is_multiple_of(1_000), |_| Testimony::None);
-        let (found, asks) =
-            run(&mut watch, 100_000, 125_000, |place, ms| place == 0 && ms.is_multiple_of(1_000), |_| {
-                Testimony::None
-            });
+        let (found, asks) = run(
+            &mut watch,
+            100_000,
+            125_000,
+            |place, ms| place == 0 && ms.is_multiple_of(1_000),
+            |_| Testimony::None,
+        );
         let places: Vec<_> = found.iter().map(|(ms, finding)| (*ms, *finding)).collect();
         assert!(
             matches!(places[..], [(a, Finding::Frozen(2, _)), (b, Finding::Frozen(1, _))] if a <= 110_500 && b <= 121_000),
@@ -398,10 +402,20 @@ mod tests {
         let mut watch = watch(vec![WITNESSED; 6]);
         // The sixth is quiet anyway and proves nothing.
         run(&mut watch, 0, 60_000, |place, ms| place < 5 && ms.is_multiple_of(500), |_| Testimony::Same);
-        let (found, _) = run(&mut watch, 60_000, 70_000, |_, _| false, |place| {
-            if place == 5 { Testimony::Same } else { Testimony::Newer }
-        });
-        assert_eq!(found.iter().filter(|(_, finding)| *finding == Finding::AllFrozen).count(), 1, "{found:?}");
+        let (found, _) = run(
+            &mut watch,
+            60_000,
+            70_000,
+            |_, _| false,
+            |place| {
+                if place == 5 { Testimony::Same } else { Testimony::Newer }
+            },
+        );
+        assert_eq!(
+            found.iter().filter(|(_, finding)| *finding == Finding::AllFrozen).count(),
+            1,
+            "{found:?}"
+        );
     }
 
     #[test]
@@ -409,7 +423,8 @@ mod tests {
         let mut watch = watch(vec![ALONE; 3]);
         run(&mut watch, 0, 60_000, |_, ms| ms.is_multiple_of(500), |_| Testimony::None);
         watch.forgive(Duration::from_secs(100));
-        let (found, _) = run(&mut watch, 160_000, 180_000, |_, ms| ms.is_multiple_of(500), |_| Testimony::None);
+        let (found, _) =
+            run(&mut watch, 160_000, 180_000, |_, ms| ms.is_multiple_of(500), |_| Testimony::None);
         assert_eq!(found, []);
     }
 }

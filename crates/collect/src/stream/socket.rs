@@ -277,7 +277,10 @@ enum Stream {
 }
 
 impl Pipe {
-    fn with<T>(&mut self, act: impl FnOnce(Pin<&mut dyn Duplex>, &mut Context<'_>) -> Poll<io::Result<T>>) -> io::Result<T> {
+    fn with<T>(
+        &mut self,
+        act: impl FnOnce(Pin<&mut dyn Duplex>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> io::Result<T> {
         let mut cx = Context::from_waker(&self.waker);
         let stream: Pin<&mut dyn Duplex> = match &mut self.stream {
             Stream::Plain(tcp) => Pin::new(tcp),

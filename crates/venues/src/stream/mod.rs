@@ -274,6 +274,14 @@ impl SocketSpec {
         self.login.is_some()
     }
 
+    /// Whether the venue answers a subscription at all; Polymarket does not.
+    pub fn acknowledges(&self) -> bool {
+        let is_answer = |control: &reader::Control| {
+            matches!(control.is, written::ControlIs::Ack | written::ControlIs::Subscribed)
+        };
+        self.reading.controls.iter().any(is_answer)
+    }
+
     /// The text to send as a ping, where the venue wants one. `number` is this connection's next command.
     pub fn ping(&self, number: &mut u64) -> Option<String> {
         self.commands.ping(number)

@@ -1,0 +1,239 @@
+//! All connections of a venue: planned, started, watched, and stopped together. Its clock.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use catchment_governor::{Governor, Lane};
+use catchment_model::{Clock, Monotonic};
+use catchment_pipeline::Intake;
+use catchment_venues::Endpoints;
+use catchment_venues::stream::{Descriptor, Wanted};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::link::Route;
+use super::rest::Rest;
+use super::shard::{Ground, Shard};
+use super::socket::Dialer;
+use super::status::{ClockQuality, ConnectionStatus, Running, StreamCounts, StreamStatus};
+use super::{StreamSettings, connects_family, events};
+use crate::{Courier, CourierSettings, tls};
+
+/// A venue whose streams are to be recorded.
+pub struct StreamTask {
+    /// Which, and how it speaks.
+    pub descriptor: Descriptor,
+    /// Where it is.
+    pub endpoints: Endpoints,
+    /// What is recorded.
+    pub wanted: Vec<Wanted>,
+    /// How fast it may be asked. Has the families of [`families_of`](super::families_of).
+    pub governor: Governor,
+    /// How it is asked.
+    pub courier: Arc<Courier>,
+    /// Whom to trust besides the built-in authorities, and who we are.
+    pub client: CourierSettings,
+    /// Where messages go.
+    pub intake: Intake,
+    /// Its time.
+    pub clock: Arc<dyn Clock>,
+    /// What may be set.
+    pub settings: StreamSettings,
+    /// Told every second.
+    pub status: watch::Sender<StreamStatus>,
+}
+
+/// Why a venue's streams cannot be recorded at all.
+#[derive(Debug, thiserror::Error)]
+pub enum StreamError {
+    /// The client could not be made.
+    #[error(transparent)]
+    Client(#[from] crate::SendError),
+    /// The description does not hold together.
+    #[error("{venue}: {reason}")]
+    Descriptor {
+        /// Whose.
+        venue: String,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// Records a venue's streams until `stop`. An error is one of configuration and comes before anything is opened.
+pub async fn stream(task: StreamTask, stop: CancellationToken) -> Result<(), StreamError> {
+    let venue = task.descriptor.venue();
+    let rest = Rest {
+        descriptor: task.descriptor.clone(),
+        endpoints: task.endpoints.clone(),
+        governor: task.governor.clone(),
+        courier: Arc::clone(&task.courier),
+        clock: Arc::clone(&task.clock),
+    };
+    let ground = Ground {
+        dialer: dialer(&task.client, &task.settings)?,
+        governor: task.governor.clone(),
+        intake: task.intake.clone(),
+        clock: Arc::clone(&task.clock),
+        settings: task.settings,
+        rest,
+    };
+    let mut tasks = JoinSet::new();
+    let mut connections = Vec::new();
+    for (at, (name, route)) in plan(&task.descriptor, &task.endpoints, &task.wanted).into_iter().enumerate() {
+        let wrong = |reason| StreamError::Descriptor { venue: venue.to_string(), reason };
+        let family = connects_family(&route.descriptor, route.socket);
+        let family = task.governor.family(&family);
+        let family =
+            family.ok_or_else(|| wrong("the governor has no family for its connections".to_owned()))?;
+        let (status, seen) = watch::channel(ConnectionStatus { name: name.clone(), ..Default::default() });
+        let seed = task.settings.seed.wrapping_add(at as u64);
+        let shard = Shard::new(ground.clone(), route, name, family, seed, status).map_err(wrong)?;
+        connections.push(seen);
+        tasks.spawn(shard.run(stop.clone()));
+    }
+    events::started(venue, connections.len(), task.wanted.len());
+    let (clock_told, clock_seen) = watch::channel(ClockQuality::default());
+    tasks.spawn(ask_the_time(ground.rest.clone(), task.settings.clock_interval, clock_told, stop.clone()));
+    let mut watcher = Watcher { connections, clock: clock_seen, speed: VecDeque::new(), status: task.status };
+    let mut tick = interval(Duration::from_secs(1));
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            biased;
+            ended = tasks.join_next() => if ended.is_none() { break },
+            _ = tick.tick() => { watcher.tell(false); }
+        }
+    }
+    let messages = watcher.tell(true);
+    events::stopped(venue, messages);
+    Ok(())
+}
+
+/// Tries whether a socket of the venue opens, with a permit as always. Gives back how long it took.
+pub async fn try_socket(
+    descriptor: &Descriptor,
+    endpoints: &Endpoints,
+    socket: usize,
+    governor: &Governor,
+    client: &CourierSettings,
+    clock: &dyn Clock,
+) -> Result<Duration, String> {
+    let settings = StreamSettings::default();
+    let dialer = dialer(client, &settings).map_err(|error| error.to_string())?;
+    let family = connects_family(descriptor, socket);
+    let family = governor.family(&family).ok_or("the governor has no family for its connections")?;
+    let latest = Monotonic(clock.monotonic().0 + settings.connect_deadline);
+    let permit = governor.acquire_before(catchment_governor::Ask::new(family, Lane::Live), latest).await;
+    let flight =
+        permit.ok_or("no connection may be opened yet")?.depart().map_err(|error| error.to_string())?;
+    let began = clock.monotonic();
+    match dialer.dial(&descriptor.socket_url(socket, endpoints)).await {
+        Ok(mut socket) => {
+            flight.end(catchment_governor::Report::status(101), []);
+            socket.close();
+            Ok(clock.monotonic().since(began))
+        }
+        Err(error) => {
+            flight.end(error.report(), []);
+            Err(error.to_string())
+        }
+    }
+}
+
+fn dialer(client: &CourierSettings, settings: &StreamSettings) -> Result<Dialer, StreamError> {
+    Ok(Dialer::new(tls::client(&client.extra_roots)?, &client.user_agent, settings.connect_deadline))
+}
+
+/// Which streams share a connection, and what each connection is called.
+fn plan(descriptor: &Descriptor, endpoints: &Endpoints, wanted: &[Wanted]) -> Vec<(String, Route)> {
+    let mut routes = Vec::new();
+    for (socket, spec) in descriptor.sockets().iter().enumerate() {
+        let of_it = |wanted: &&Wanted| descriptor.channels()[wanted.channel].socket == socket;
+        let mut of_socket: Vec<Wanted> = wanted.iter().filter(of_it).cloned().collect();
+        // An instrument's streams beside one another, so that they mostly share a connection.
+        of_socket.sort_by(|a, b| (&a.instrument.symbol, a.channel).cmp(&(&b.instrument.symbol, b.channel)));
+        of_socket.dedup();
+        for (shard, places) in descriptor.shard(socket, &of_socket).iter().enumerate() {
+            let table = places.iter().map(|place| of_socket[*place as usize].clone()).collect();
+            let url = descriptor.socket_url(socket, endpoints);
+            let route = Route { descriptor: descriptor.clone(), socket, url, table };
+            routes.push((format!("{}-{shard}", spec.name), route));
+        }
+    }
+    routes
+}
+
+/// Puts together what the connections tell.
+struct Watcher {
+    connections: Vec<watch::Receiver<ConnectionStatus>>,
+    clock: watch::Receiver<ClockQuality>,
+    speed: VecDeque<u64>,
+    status: watch::Sender<StreamStatus>,
+}
+
+impl Watcher {
+    fn tell(&mut self, is_over: bool) -> u64 {
+        let connections: Vec<ConnectionStatus> =
+            self.connections.iter().map(|connection| connection.borrow().clone()).collect();
+        let counts = connections.iter().fold(StreamCounts::default(), |sum, one| sum.and(&one.counts));
+        self.speed.push_back(counts.messages);
+        if self.speed.len() > 11 {
+            self.speed.pop_front();
+        }
+        let seconds = self.speed.len().saturating_sub(1).max(1) as f64;
+        let first = self.speed.front().copied().unwrap_or(0);
+        self.status.send_replace(StreamStatus {
+            connections,
+            counts,
+            messages_per_s: counts.messages.saturating_sub(first) as f64 / seconds,
+            clock: *self.clock.borrow(),
+            is_over,
+        });
+        counts.messages
+    }
+}
+
+/// Asks the venue for its time now and then, when nobody else wants to ask anything.
+async fn ask_the_time(
+    rest: Rest,
+    every: Duration,
+    told: watch::Sender<ClockQuality>,
+    stop: CancellationToken,
+) {
+    let Some(request) = rest.descriptor.time_request(&rest.endpoints) else { return };
+    let (mut offsets, mut quality) = (Running::default(), ClockQuality::default());
+    loop {
+        let asked = async {
+            let reply = rest.send(&request, Lane::Backfill).await.ok()?;
+            Some((rest.descriptor.read_time(&reply.body)?, reply))
+        };
+        let answer = tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            answer = asked => answer,
+        };
+        match answer {
+            Some((theirs, reply)) => {
+                // The venue looked at its clock somewhere on the way; half-way is the best guess.
+                let half = reply.latency.as_secs_f64() * 1e3 / 2.0;
+                let ours = reply.received_at.get() as f64 / 1e6 - half;
+                offsets.add(theirs.get() as f64 - ours);
+                quality.samples += 1;
+                (quality.offset_ms, quality.uncertainty_ms) = (offsets.last(), Some(half));
+                quality.jitter_ms = offsets.jitter();
+            }
+            None => quality.failures += 1,
+        }
+        told.send_replace(quality);
+        // The first few soon, so that the jitter is known.
+        let wait = if quality.samples < 3 { every.min(Duration::from_secs(5)) } else { every };
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            () = sleep(wait) => {}
+        }
+    }
+}
