@@ -29,7 +29,7 @@ pub struct Command {
 /// The places of a whole command.
 pub(super) const SEND_NAMES: [&str; 4] = ["args", "id", "channel", "params"];
 /// The places of one of its arguments.
-pub(super) const ARG_NAMES: [&str; 3] = ["symbol", "topic", "channel"];
+pub(super) const ARG_NAMES: [&str; 4] = ["symbol", "topic", "channel", "params"];
 
 /// How commands of a socket are written.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ impl Descriptor {
         }
         // Whatever comes without being asked for goes with the first connection.
         let unasked =
-            self.of_socket(socket, wanted).filter(|(_, w)| !self.0.channels[w.channel].has_subscription());
+            self.of_socket(socket, wanted).filter(|(_, w)| self.0.channels[w.channel].comes_unasked);
         let unasked: Vec<u32> = unasked.map(|(index, _)| index).collect();
         match shards.first_mut() {
             Some(first) => first.extend(unasked),
@@ -124,7 +124,7 @@ impl Descriptor {
         let mut known = std::collections::HashMap::new();
         for (index, wanted) in self.of_socket(socket, wanted) {
             let channel = &self.0.channels[wanted.channel];
-            if !channel.has_subscription() {
+            if channel.comes_unasked {
                 continue;
             }
             let text = form.arg(channel, &wanted.instrument);
@@ -196,17 +196,7 @@ impl CommandForm {
     pub(super) fn arg(&self, channel: &ChannelSpec, instrument: &Spelled) -> String {
         let topic =
             channel.topic.as_ref().map(|topic| topic.with(&[&instrument.subscribe])).unwrap_or_default();
-        self.arg.with(&[
-            &json_escaped(&instrument.subscribe),
-            &json_escaped(&topic),
-            &json_escaped(&channel.native),
-        ])
-    }
-}
-
-impl ChannelSpec {
-    /// Whether a command brings it; what is about the whole venue and has no topic comes by itself.
-    fn has_subscription(&self) -> bool {
-        !self.venue_wide || self.topic.is_some()
+        let (symbol, topic) = (json_escaped(&instrument.subscribe), json_escaped(&topic));
+        self.arg.with(&[&symbol, &topic, &json_escaped(&channel.native), &channel.params])
     }
 }

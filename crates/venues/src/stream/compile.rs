@@ -2,10 +2,11 @@
 //! tried once. Whatever is wrong is said here, with its key, and nowhere later.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{LazyLock, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use catchment_model::{Channel, Venue};
+use smallvec::smallvec;
 
 use super::command::{self, CommandForm, Commands};
 use super::error::{KeyPath, Wrong};
@@ -20,7 +21,8 @@ use super::written::{
     ChannelScopeToml, ChannelToml, ControlIs, ControlToml, DescriptorToml, LimitToml, Literal, LoginToml,
     PerToml, RateToml, RequestToml, RestToml, RouteToml, SocketToml, SubscribeToml, SymbolsToml, WitnessToml,
 };
-use super::{ChannelSpec, Compiled, Heartbeat, Rate, SocketRules, SocketSpec, Spelled};
+use super::{ChannelKind, ChannelSpec, Compiled, Heartbeat, Rate, SocketRules, SocketSpec, Spelled};
+use crate::ladder::BookPlan;
 use crate::spec::Limit;
 
 /// The format that this build reads.
@@ -115,7 +117,15 @@ pub(super) fn compile(written: DescriptorToml) -> Checked<Compiled> {
         });
     }
     channels.sort_by_key(|(number, _)| *number);
-    let channels: Vec<ChannelSpec> = channels.into_iter().map(|(_, channel)| channel).collect();
+    let mut channels: Vec<ChannelSpec> = channels.into_iter().map(|(_, channel)| channel).collect();
+    for (index, (name, channel)) in written.channels.iter().enumerate() {
+        let Some(book) = &channel.feeds_book else { continue };
+        let fed = channel_index(book).filter(|fed| channels[*fed].book.is_some());
+        channels[index].feeds_book = Some(fed.ok_or_else(|| {
+            let at = top.key("channels").key(name).key("feeds_book");
+            at.wrong(format!("there is no channel {book:?} that makes a book"))
+        })?);
+    }
     let example = naming.spell(&written.symbols.example);
     let example = example.map_err(|reason| top.key("symbols").key("example").wrong(reason))?;
     try_commands(&sockets, &channels, &example)?;
@@ -316,10 +326,13 @@ fn compile_channel(
         return Err(at.key(key).wrong("has no use here: the topic says which channel and instrument it is"));
     }
     let symbol = match (&written.symbol, &route.symbol) {
-        _ if by_topic => SymbolAt::Topic,
-        _ if venue_wide => SymbolAt::Venue,
-        (Some(pointer), _) => symbol_at(pointer, &at.key("symbol"), paths)?,
-        (None, Some(pointer)) => symbol_at(pointer, &at.key("symbol"), paths)?,
+        _ if by_topic => smallvec![SymbolAt::Topic],
+        _ if venue_wide => smallvec![SymbolAt::Venue],
+        (Some(pointers), _) => {
+            let all = pointers.as_slice().iter();
+            all.map(|pointer| symbol_at(pointer, &at.key("symbol"), paths)).collect::<Checked<_>>()?
+        }
+        (None, Some(pointer)) => smallvec![symbol_at(pointer, &at.key("symbol"), paths)?],
         (None, None) => return Err(at.wrong("needs `symbol`: where the instrument's name is")),
     };
     let reads = Reads {
@@ -349,7 +362,10 @@ fn compile_channel(
         kind: written.kind,
         socket,
         venue_wide,
-        book: written.book.clone(),
+        book: book(written, at)?,
+        feeds_book: None,
+        comes_unasked: written.comes_unasked,
+        answers_to: written.answers_to.clone(),
         sequence: written.sequence.as_ref().map(|s| SequenceRule { order: s.rule, scope: s.scope }),
         quiet: written.quiet,
         snapshot_first: written.snapshot_first,
@@ -360,6 +376,25 @@ fn compile_channel(
         snapshot: written.snapshot.as_ref().map(|r| request(r, &at.key("snapshot"))).transpose()?,
         witness: written.witness.as_ref().map(|w| witness(w, around, &at.key("witness"))).transpose()?,
     })
+}
+
+fn book(written: &ChannelToml, at: &KeyPath) -> Checked<Option<Arc<BookPlan>>> {
+    match (&written.book, written.kind) {
+        (None, ChannelKind::BookDelta) => {
+            Err(at.wrong("a channel of the kind \"book_delta\" needs a table `book`"))
+        }
+        (Some(_), kind) if kind != ChannelKind::BookDelta => {
+            Err(at.key("book").wrong("has no use here: only channels of the kind \"book_delta\" make a book"))
+        }
+        (None, _) => Ok(None),
+        (Some(form), _) => match BookPlan::new(form) {
+            Ok(plan) => Ok(Some(Arc::new(plan))),
+            Err(error) => {
+                let part = error.part.split('.').fold(at.key("book"), |at, step| at.key(step));
+                Err(part.wrong(error.reason))
+            }
+        },
+    }
 }
 
 fn symbol_at(pointer: &str, at: &KeyPath, paths: &mut PathsBuilder) -> Checked<SymbolAt> {
@@ -408,6 +443,7 @@ fn compile_control(written: &ControlToml, at: &KeyPath, paths: &mut PathsBuilder
         pointer.as_ref().map(|pointer| one(pointer, &at.key(key), paths)).transpose()
     };
     let (request, topic) = (optional("request", &written.request)?, optional("topic", &written.topic)?);
+    let depth = optional("depth", &written.depth)?;
     let (channel, symbol) = (optional("channel", &written.channel)?, optional("symbol", &written.symbol)?);
     let reason = written.reason.iter().enumerate();
     let reason =
@@ -433,6 +469,7 @@ fn compile_control(written: &ControlToml, at: &KeyPath, paths: &mut PathsBuilder
         topic,
         channel,
         symbol,
+        depth,
         listed,
         reason,
     })

@@ -49,11 +49,9 @@ pub use rest::Witness;
 pub use sequence::{Order, Scope, Sequence, SequenceChecker, SequenceRule, Step};
 pub use times::TimeUnit;
 
+use crate::ladder::BookPlan;
 use crate::spec::{Endpoints, EndpointsError, Limit};
 use naming::Naming;
-
-/// `[channels.<name>.book]` as written: how the channel's messages make a book.
-pub type BookTable = toml::Table;
 
 /// A venue that streams: read once, never changed, cheap to clone.
 #[derive(Debug, Clone)]
@@ -86,6 +84,11 @@ impl Descriptor {
     /// The descriptors of this build, by name.
     pub fn shipped() -> &'static [Descriptor] {
         shipped::all()
+    }
+
+    /// The files that they were read from: name and text.
+    pub fn shipped_files() -> &'static [(&'static str, &'static str)] {
+        shipped::files()
     }
 
     /// The shipped descriptor of that name.
@@ -221,15 +224,22 @@ pub struct ChannelSpec {
     /// It is about the venue as a whole and has no instruments.
     pub venue_wide: bool,
     /// How its messages make a book.
-    pub book: Option<BookTable>,
+    pub book: Option<Arc<BookPlan>>,
+    /// Its messages also go to the book of this channel: an index into [`Descriptor::channels`]. Polymarket's trades carry
+    /// a part of what a book's hash is made of.
+    pub feeds_book: Option<usize>,
     /// How its messages are numbered, where the venue promises that they are.
     pub sequence: Option<SequenceRule>,
     /// An instrument may be silent here for long without anything being wrong.
     pub quiet: bool,
     /// The first message of each instrument is a snapshot.
     pub snapshot_first: bool,
+    /// It comes without being asked for.
+    pub comes_unasked: bool,
     /// Its name in the venue's commands.
     native: String,
+    /// Further names in the venue's answers.
+    answers_to: Vec<String>,
     /// What else its commands say.
     params: String,
     topic: Option<template::Template>,
@@ -239,6 +249,11 @@ pub struct ChannelSpec {
 }
 
 impl ChannelSpec {
+    /// Whether the venue calls it that in an answer.
+    fn is_called(&self, name: &str) -> bool {
+        self.native == name || self.answers_to.iter().any(|other| other == name)
+    }
+
     /// Whether [`Descriptor::snapshot_request`] has something to ask for.
     pub fn has_snapshot_request(&self) -> bool {
         self.snapshot.is_some()

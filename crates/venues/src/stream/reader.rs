@@ -10,7 +10,7 @@ use super::paths::{Found, Paths, Pointer, Slot, Value};
 use super::scan::{self, skip_space};
 use super::sequence::Sequence;
 use super::written::{ControlIs, Literal};
-use super::{Descriptor, TimeUnit, Wanted};
+use super::{Descriptor, Spelled, TimeUnit, Wanted};
 
 /// What came.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +64,8 @@ pub struct Answer {
     /// The entries of the table that the answer names. Where it names an instrument and no channel, all of that
     /// instrument: keep those that the command covers. Empty: all that the command covers.
     pub wanted: SmallVec<[u32; 2]>,
+    /// How deep a book was subscribed to, where the answer says so.
+    pub depth: Option<u64>,
     /// `wanted` is all that the connection is now subscribed to, not only what the last command brought.
     pub all: bool,
 }
@@ -108,7 +110,8 @@ pub struct Data<'m> {
 /// Where the parts of a channel's messages are.
 #[derive(Debug)]
 pub(super) struct Reads {
-    pub(super) symbol: SymbolAt,
+    /// The first of these that a message has counts.
+    pub(super) symbol: SmallVec<[SymbolAt; 2]>,
     pub(super) id: Option<Slot>,
     pub(super) time: Option<(Slot, TimeUnit)>,
     pub(super) sequence: Option<SequenceAt>,
@@ -165,6 +168,7 @@ pub(super) struct Control {
     pub(super) topic: Option<Slot>,
     pub(super) channel: Option<Slot>,
     pub(super) symbol: Option<Slot>,
+    pub(super) depth: Option<Slot>,
     pub(super) listed: Option<Listed>,
     pub(super) reason: Vec<Slot>,
 }
@@ -354,7 +358,8 @@ impl Known {
             }
             time
         });
-        let sequence = reads.sequence.and_then(|at| {
+        // Numbers of several instruments in one message follow nothing.
+        let sequence = reads.sequence.filter(|_| also.is_empty()).and_then(|at| {
             let sequence = sequence(found, at, frame);
             if sequence.is_none() && !is_snapshot {
                 flaw = Some("sequence");
@@ -381,23 +386,29 @@ impl Known {
         frame: &str,
         also: &mut SmallVec<[u32; 3]>,
     ) -> Option<u32> {
-        match self.descriptor.0.channels[channel].reads.symbol {
-            SymbolAt::One(slot) => self.find(channel, found.value(slot, frame)?),
-            SymbolAt::Venue => self.lookup.find(channel, super::Spelled::WHOLE_VENUE.as_bytes()),
-            SymbolAt::Many(slot) => {
-                let places = found.many.iter().filter(|(of, _)| *of == slot);
-                let mut first = None;
-                for wanted in places.filter_map(|(_, place)| self.find(channel, place.value(frame))) {
-                    if first.is_none() {
-                        first = Some(wanted);
-                    } else if first != Some(wanted) && !also.contains(&wanted) {
-                        also.push(wanted);
+        for at in &self.descriptor.0.channels[channel].reads.symbol {
+            match *at {
+                SymbolAt::Topic => return None,
+                SymbolAt::Venue => return self.lookup.find(channel, Spelled::WHOLE_VENUE.as_bytes()),
+                SymbolAt::One(slot) => match found.value(slot, frame) {
+                    Some(value) => return self.find(channel, value),
+                    None => continue,
+                },
+                SymbolAt::Many(slot) if !found.has(slot) => continue,
+                SymbolAt::Many(slot) => {
+                    let places = found.many.iter().filter(|(of, _)| *of == slot);
+                    let mut all = places.filter_map(|(_, place)| self.find(channel, place.value(frame)));
+                    let first = all.next()?;
+                    for wanted in all {
+                        if wanted != first && !also.contains(&wanted) {
+                            also.push(wanted);
+                        }
                     }
+                    return Some(first);
                 }
-                first
             }
-            SymbolAt::Topic => None,
         }
+        None
     }
 
     #[inline]
@@ -422,6 +433,7 @@ impl Known {
         if let Some(slot) = control.request {
             answer.request = text(slot).and_then(|text| text.parse().ok());
         }
+        answer.depth = control.depth.and_then(text).and_then(|text| text.parse().ok());
         if let Some(topic) = control.topic.and_then(text) {
             answer.wanted.extend(self.lookup.find(0, topic.as_bytes()));
         }
@@ -455,7 +467,7 @@ impl Known {
     /// The entries of an instrument, all of them or those of the channel of that name.
     fn named(&self, channel: Option<&str>, symbol: &str) -> Vec<u32> {
         let channels = &self.descriptor.0.channels;
-        let of_channel = |index: usize| channel.is_none_or(|name| channels[index].native == name);
+        let of_channel = |index: usize| channel.is_none_or(|name| channels[index].is_called(name));
         let entries = self.table.iter().enumerate();
         entries.filter(|(_, (c, s))| of_channel(*c) && s == symbol).map(|(index, _)| index as u32).collect()
     }
@@ -473,7 +485,7 @@ impl Known {
                 .0
                 .channels
                 .iter()
-                .position(|c| c.native == channel && c.socket == self.socket);
+                .position(|c| c.is_called(channel) && c.socket == self.socket);
             let Some(index) = index else { continue };
             let found = symbols.iter().filter_map(|s| self.lookup.find(index, s.as_str()?.as_bytes()));
             wanted.extend(found);

@@ -6,10 +6,11 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, Visitor};
 
+use super::ChannelKind;
 use super::login::{Algorithm, Encoding};
 use super::sequence::{Order, Scope};
 use super::times::TimeUnit;
-use super::{BookTable, ChannelKind};
+use crate::ladder::{BookForm, OneOrMore};
 
 /// The whole file.
 #[derive(Debug, Deserialize)]
@@ -142,6 +143,7 @@ pub(super) struct ControlToml {
     pub(super) topic: Option<String>,
     pub(super) channel: Option<String>,
     pub(super) symbol: Option<String>,
+    pub(super) depth: Option<String>,
     pub(super) listed: Option<ListedToml>,
     #[serde(default)]
     pub(super) reason: Vec<String>,
@@ -193,7 +195,7 @@ pub(super) struct ChannelToml {
     pub(super) params: Option<String>,
     pub(super) topic: Option<String>,
     pub(super) frames: Option<Vec<String>>,
-    pub(super) symbol: Option<String>,
+    pub(super) symbol: Option<OneOrMore>,
     pub(super) id: Option<String>,
     pub(super) time: Option<TimeToml>,
     pub(super) sequence: Option<SequenceToml>,
@@ -203,7 +205,12 @@ pub(super) struct ChannelToml {
     #[serde(default)]
     pub(super) snapshot_first: bool,
     pub(super) quiet: bool,
-    pub(super) book: Option<BookTable>,
+    pub(super) feeds_book: Option<String>,
+    #[serde(default)]
+    pub(super) comes_unasked: bool,
+    #[serde(default)]
+    pub(super) answers_to: Vec<String>,
+    pub(super) book: Option<BookForm>,
     pub(super) snapshot: Option<RequestToml>,
     pub(super) witness: Option<WitnessToml>,
 }
