@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // helpers of tests may panic as tests do
 
 mod binance;
+mod samples;
 
 use catchment_venues::stream::{Data, Descriptor, Event, Reader, Wanted};
 
