@@ -4,7 +4,7 @@
 //! rank; the rank of a bid is its key and that of an ask is the key's complement, so that the best is the greatest on
 //! both.
 
-use super::scan::TEXT_MAX;
+use super::scan::{Change, TEXT_MAX};
 
 /// The texts of a level, price and then size.
 #[derive(Debug, Clone, Copy)]
@@ -73,6 +73,36 @@ impl Half {
         if let Ok(at) = self.find(rank) {
             self.ranks.remove(at);
             self.texts.remove(at);
+        }
+    }
+
+    /// Merges changes that are ascending by rank; of equal ones the last counts. Only the levels above the least of
+    /// them are touched.
+    pub(super) fn merge(&mut self, changes: &[&Change], message: &[u8]) {
+        let Some(least) = changes.first().map(|change| change.rank()) else { return };
+        let from = self.find(least).unwrap_or_else(|at| at);
+        let ranks = self.ranks.split_off(from);
+        let texts = self.texts.split_off(from);
+        let mut before = ranks.into_iter().zip(texts).peekable();
+        let mut changes = changes.iter().peekable();
+        while let Some(change) = changes.next() {
+            let rank = change.rank();
+            while let Some((kept, texts)) = before.next_if(|(kept, _)| *kept < rank) {
+                self.ranks.push(kept);
+                self.texts.push(texts);
+            }
+            if changes.peek().is_some_and(|next| next.rank() == rank) {
+                continue;
+            }
+            let _ = before.next_if(|(kept, _)| *kept == rank);
+            if !change.gone {
+                self.ranks.push(rank);
+                self.texts.push(Texts::new(change.price(message), change.size(message)));
+            }
+        }
+        for (kept, texts) in before {
+            self.ranks.push(kept);
+            self.texts.push(texts);
         }
     }
 

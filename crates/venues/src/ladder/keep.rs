@@ -1,7 +1,7 @@
 //! The ladder's inner work: what it does when a book begins, ends, waits for its snapshot, or is to be proved.
 
-use super::plan::{Kind, Reading};
-use super::scan::Scan;
+use super::plan::{Kind, Member, Reading};
+use super::scan::{Change, Scan};
 use super::sequence::{Numbers, Step};
 use super::{
     Checked, Checksum, Crc, Digest, Ignored, Ladder, LadderState, Outcome, Unreadable, Verdict, Why, amount,
@@ -147,6 +147,16 @@ impl Ladder {
         }
     }
 
+    /// Merges many changes. Of two for one price the later counts.
+    pub(super) fn apply_many(&mut self, message: &[u8], scan: &Scan, at: usize) {
+        for (ask, half) in [(false, &mut self.bids), (true, &mut self.asks)] {
+            let own = |change: &&Change| usize::from(change.item) == at && change.ask == ask;
+            let mut changes: Vec<&Change> = scan.changes.iter().filter(own).collect();
+            changes.sort_by_key(|change| change.rank());
+            half.merge(&changes, message);
+        }
+    }
+
     /// Makes the item's levels the book.
     pub(super) fn replace(&mut self, message: &[u8], scan: &mut Scan, at: usize) -> Result<(), Unreadable> {
         self.bids.clear();
@@ -154,11 +164,10 @@ impl Ladder {
         let mut levels: Vec<_> =
             scan.changes.iter().filter(|change| usize::from(change.item) == at).collect();
         // A venue sends best first or best last; either is a run, and sorting runs is quick.
-        levels.sort_by_key(|change| (change.ask, if change.ask { !change.key } else { change.key }));
+        levels.sort_by_key(|change| (change.ask, change.rank()));
         for change in levels.into_iter().filter(|change| !change.gone) {
-            let (half, rank) =
-                if change.ask { (&mut self.asks, !change.key) } else { (&mut self.bids, change.key) };
-            if !half.push(rank, change.price(message), change.size(message)) {
+            let half = if change.ask { &mut self.asks } else { &mut self.bids };
+            if !half.push(change.rank(), change.price(message), change.size(message)) {
                 return Err(Unreadable { why: Why::PriceTwice, at: 0 });
             }
         }
@@ -223,7 +232,10 @@ impl Ladder {
             Err(why) => return self.refuse(Unreadable { why, at: 0 }),
         };
         if outcome == Outcome::Replaced {
-            let checked = self.proof.snapshot(hash, &self.instrument, &self.bids, &self.asks, &mut self.text);
+            let told = |member: Option<Member>| member.is_some_and(|member| span(member, scan, at).there);
+            let whole = told(kind.tick_size) && told(kind.last_trade_price);
+            let (bids, asks) = (&self.bids, &self.asks);
+            let checked = self.proof.snapshot(hash, whole, &self.instrument, bids, asks, &mut self.text);
             return self.verdict(outcome, checked);
         }
         self.proof.expect(hash, kind, scan, at, message);

@@ -24,6 +24,7 @@ mod proof;
 mod scan;
 mod sequence;
 mod verdict;
+mod walk;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -43,6 +44,9 @@ use plan::{Kind, Member, Reading};
 use proof::Proof;
 use scan::{Change, Item, Scan, Span};
 use sequence::{Chain, Numbers, Step};
+
+/// So many changes are merged into the book at once: one by one, each might move all the levels above it.
+const MANY: usize = 128;
 
 /// The live book of one instrument.
 #[derive(Debug)]
@@ -113,6 +117,7 @@ impl Ladder {
             Ok(()) => self.items(&plan.stream, message, &mut scan),
             Err(unreadable) => self.refuse(unreadable),
         };
+        scan.shrink();
         self.scan = scan;
         verdict
     }
@@ -127,6 +132,7 @@ impl Ladder {
             // The stream goes on as it was: only this answer is of no use.
             Err(unreadable) => self.verdict(Outcome::Unreadable(unreadable), Checked::None),
         };
+        scan.shrink();
         self.scan = scan;
         verdict
     }
@@ -326,7 +332,9 @@ impl Ladder {
         match self.chain.step(numbers) {
             Step::Apply => {}
             Step::KeepAlive if scan.changes.iter().any(|change| usize::from(change.item) == at) => {}
-            Step::KeepAlive => return self.ignore(Ignored::KeepAlive),
+            Step::KeepAlive => {
+                return self.finish(kind, message, scan, at, Outcome::Ignored(Ignored::KeepAlive));
+            }
             Step::Stale => return self.ignore(Ignored::Stale),
             Step::Duplicate => return self.ignore(Ignored::Duplicate),
             Step::Bad => return self.refuse(Unreadable { why: Why::BadSequence, at: 0 }),
@@ -338,8 +346,12 @@ impl Ladder {
                 return self.verdict(Outcome::Gap { first_missing, last_missing }, Checked::None);
             }
         }
-        for change in scan.changes.iter().filter(|change| usize::from(change.item) == at) {
-            self.apply(change, message);
+        if scan.changes.len() < MANY {
+            for change in scan.changes.iter().filter(|change| usize::from(change.item) == at) {
+                self.apply(change, message);
+            }
+        } else {
+            self.apply_many(message, scan, at);
         }
         if self.bids.len().max(self.asks.len()) > self.plan.levels_max {
             return self.refuse(Unreadable { why: Why::TooManyLevels, at: 0 });
@@ -349,12 +361,11 @@ impl Ladder {
 
     #[inline]
     fn apply(&mut self, change: &Change, message: &[u8]) {
-        let (half, rank) =
-            if change.ask { (&mut self.asks, !change.key) } else { (&mut self.bids, change.key) };
+        let half = if change.ask { &mut self.asks } else { &mut self.bids };
         if change.gone {
-            half.remove(rank);
+            half.remove(change.rank());
         } else {
-            half.set(rank, change.price(message), change.size(message));
+            half.set(change.rank(), change.price(message), change.size(message));
         }
     }
 

@@ -4,6 +4,8 @@ use super::form::{Act, BookForm, Checksum, LevelForm, MessageForm, Place, Sequen
 
 /// Members that are noted of a message, and again of an item.
 pub(super) const SLOTS: usize = 16;
+/// Members of one object that are looked for; reading has a bit for each.
+const MEMBERS_MAX: usize = 64;
 /// Lists of levels that the messages of a venue may have.
 const LISTS_MAX: usize = 64;
 
@@ -234,10 +236,7 @@ impl Reading {
             let found = self.nodes[usize::from(node)].find(&step);
             if steps.peek().is_none() {
                 return match found {
-                    None => {
-                        self.nodes[usize::from(node)].add(&step, target);
-                        Ok(())
-                    }
+                    None => self.nodes[usize::from(node)].add(&step, target),
                     Some(there) if there == target => Ok(()),
                     Some(_) => Err(format!("`{pointer}` is already something else")),
                 };
@@ -247,7 +246,7 @@ impl Reading {
                 Some(_) => return Err(format!("`{pointer}` leads through something that is read whole")),
                 None => {
                     let inner = self.add_node()?;
-                    self.nodes[usize::from(node)].add(&step, Target::Node(inner));
+                    self.nodes[usize::from(node)].add(&step, Target::Node(inner))?;
                     inner
                 }
             };
@@ -446,11 +445,15 @@ impl Node {
     }
 
     /// A step that is a number is a member's name and an element's place: which of them shows when it is read.
-    fn add(&mut self, step: &str, target: Target) {
+    fn add(&mut self, step: &str, target: Target) -> Result<(), String> {
+        if self.members.len() == MEMBERS_MAX {
+            return Err(format!("there are more than {MEMBERS_MAX} members beside it"));
+        }
         self.members.push((step.as_bytes().into(), target));
         if let Ok(index) = step.parse::<usize>() {
             self.elements.push((index, target));
         }
+        Ok(())
     }
 }
 

@@ -127,10 +127,11 @@ impl Proof {
         BookHash::parse(text).map(Some).ok_or(Why::BadChecksum)
     }
 
-    /// A whole book came with its hash.
+    /// A whole book came with its hash; `self_contained` if it says its tick and its last price itself.
     pub(super) fn snapshot(
         &mut self,
         hash: BookHash,
+        self_contained: bool,
         asset: &[u8],
         bids: &Half,
         asks: &Half,
@@ -144,7 +145,10 @@ impl Proof {
             self.proven = true;
             return Checked::Agrees;
         }
-        if self.proven { Checked::Differs } else { Checked::None }
+        let differs = self.proven;
+        // It said everything itself and still does not agree: the rule is another now, and no later hash says a thing.
+        self.proven &= !self_contained;
+        if differs { Checked::Differs } else { Checked::None }
     }
 
     /// A change came with the hash of its step.

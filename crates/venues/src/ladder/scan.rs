@@ -1,23 +1,22 @@
-//! One pass over a message: checks that it is JSON, notes the members the plan looks for, and reads the levels.
+//! What one pass over a message finds: the members the plan looks for, and the levels.
 //!
 //! Nothing is applied while reading, so a message that turns out to be broken at its last byte has changed nothing.
 //! Memory is used again from message to message. Strings are not unescaped; a noted member that has a backslash is
 //! marked, and whoever compares it does the rest.
 
 use super::amount::Amount;
-use super::plan::{List, Node, Reading, SLOTS, Shape, Side, Target};
+use super::plan::{List, Reading, SLOTS, Side};
 use super::verdict::{Unreadable, Why};
+use super::walk::Walk;
 
-/// Objects and arrays inside one another, at most.
-const DEPTH_MAX: usize = 64;
 /// Characters of a price and a size together, at most.
 pub(super) const TEXT_MAX: usize = 54;
 
 /// A piece of the message.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Span {
-    start: u32,
-    end: u32,
+    pub(super) start: u32,
+    pub(super) end: u32,
     /// Whether it is there at all.
     pub(super) there: bool,
     /// Whether it is a string with a backslash in it.
@@ -41,18 +40,24 @@ impl Span {
 pub(super) struct Change {
     /// The price in units of 10⁻¹⁸.
     pub(super) key: u128,
-    price_at: u32,
-    size_at: u32,
+    pub(super) price_at: u32,
+    pub(super) size_at: u32,
     /// Which of the items it belongs to.
     pub(super) item: u16,
-    price_len: u8,
-    size_len: u8,
+    pub(super) price_len: u8,
+    pub(super) size_len: u8,
     pub(super) ask: bool,
     /// Whether the size is zero.
     pub(super) gone: bool,
 }
 
 impl Change {
+    /// Its place on its side: the best is the greatest.
+    #[inline]
+    pub(super) fn rank(&self) -> u128 {
+        if self.ask { !self.key } else { self.key }
+    }
+
     #[inline]
     pub(super) fn price(self, message: &[u8]) -> &[u8] {
         &message[self.price_at as usize..][..usize::from(self.price_len)]
@@ -84,7 +89,18 @@ pub(super) struct Scan {
     pub(super) changes: Vec<Change>,
 }
 
+/// Changes for which memory is kept from message to message.
+const CHANGES_KEPT: usize = 256;
+
 impl Scan {
+    /// Gives back what only a snapshot needed.
+    pub(super) fn shrink(&mut self) {
+        if self.changes.capacity() > 4 * CHANGES_KEPT {
+            self.changes.clear();
+            self.changes.shrink_to(CHANGES_KEPT);
+        }
+    }
+
     /// Reads a message. After an error nothing here is to be used.
     pub(super) fn read(&mut self, plan: &Reading, message: &[u8]) -> Result<(), Unreadable> {
         self.items.clear();
@@ -92,8 +108,11 @@ impl Scan {
         if u32::try_from(message.len()).is_err() {
             return Err(Unreadable { why: Why::TooLarge, at: 0 });
         }
-        let mut walk = Walk { message, at: 0, plan, scan: self, item: 0 };
-        walk.whole().map_err(|why| Unreadable { why, at: walk.at.min(message.len()) })
+        if let Err(error) = std::str::from_utf8(message) {
+            return Err(Unreadable { why: Why::NotJson, at: error.valid_up_to() });
+        }
+        let mut walk = Walk::new(message, plan, self);
+        walk.whole().map_err(|why| Unreadable { why, at: walk.at() })
     }
 
     /// The level of an item that is one. `list` says what its side is called.
@@ -133,454 +152,8 @@ impl Scan {
     }
 }
 
-struct Walk<'w> {
-    message: &'w [u8],
-    at: usize,
-    plan: &'w Reading,
-    scan: &'w mut Scan,
-    /// The item we are in.
-    item: usize,
-}
-
-impl<'w> Walk<'w> {
-    fn whole(&mut self) -> Result<(), Why> {
-        let root = &self.plan.nodes[0];
-        match self.next()? {
-            b'[' if root.elements.is_empty() => self.array(|walk, _| {
-                walk.begin_item(0)?;
-                walk.value_at(root, 1)
-            })?,
-            _ => {
-                self.begin_item(0)?;
-                self.value_at(root, 0)?;
-            }
-        }
-        self.space();
-        if self.at == self.message.len() { Ok(()) } else { Err(Why::NotJson) }
-    }
-
-    fn begin_item(&mut self, scope: u8) -> Result<(), Why> {
-        let new = self.scan.items.len();
-        let outer = if scope == 0 { new } else { self.item };
-        let outer = u16::try_from(outer).map_err(|_| Why::TooLarge)?;
-        if new > usize::from(u16::MAX) {
-            return Err(Why::TooLarge);
-        }
-        self.scan.items.push(Item {
-            scope,
-            outer,
-            lists: 0,
-            bad_list: None,
-            slots: [Span::default(); SLOTS],
-        });
-        self.item = new;
-        Ok(())
-    }
-
-    /// The next byte that is not space, left where it is.
-    #[inline]
-    fn next(&mut self) -> Result<u8, Why> {
-        self.space();
-        self.message.get(self.at).copied().ok_or(Why::NotJson)
-    }
-
-    #[inline]
-    fn space(&mut self) {
-        while let Some(b' ' | b'\n' | b'\t' | b'\r') = self.message.get(self.at) {
-            self.at += 1;
-        }
-    }
-
-    #[inline]
-    fn expect(&mut self, byte: u8) -> Result<(), Why> {
-        if self.next()? == byte {
-            self.at += 1;
-            Ok(())
-        } else {
-            Err(Why::NotJson)
-        }
-    }
-
-    /// An array; `each` reads one element, which begins here.
-    #[inline]
-    fn array(&mut self, mut each: impl FnMut(&mut Self, usize) -> Result<(), Why>) -> Result<(), Why> {
-        self.expect(b'[')?;
-        if self.next()? == b']' {
-            self.at += 1;
-            return Ok(());
-        }
-        let mut index = 0;
-        loop {
-            self.space();
-            each(self, index)?;
-            index += 1;
-            let byte = self.next()?;
-            self.at += 1;
-            match byte {
-                b',' => {}
-                b']' => return Ok(()),
-                _ => return Err(Why::NotJson),
-            }
-        }
-    }
-
-    /// An object; `each` reads one value, which begins here. A key with a backslash is given as it stands.
-    #[inline]
-    fn object(&mut self, mut each: impl FnMut(&mut Self, &'w [u8]) -> Result<(), Why>) -> Result<(), Why> {
-        self.expect(b'{')?;
-        if self.next()? == b'}' {
-            self.at += 1;
-            return Ok(());
-        }
-        loop {
-            self.space();
-            let (start, end, _) = self.string()?;
-            let key = &self.message[start..end];
-            self.expect(b':')?;
-            self.space();
-            each(self, key)?;
-            let byte = self.next()?;
-            self.at += 1;
-            match byte {
-                b',' => {}
-                b'}' => return Ok(()),
-                _ => return Err(Why::NotJson),
-            }
-        }
-    }
-
-    /// A string: where its inside begins and ends, and whether it has a backslash.
-    #[inline]
-    fn string(&mut self) -> Result<(usize, usize, bool), Why> {
-        if self.message.get(self.at) != Some(&b'"') {
-            return Err(Why::NotJson);
-        }
-        let start = self.at + 1;
-        let mut at = start;
-        let mut escaped = false;
-        loop {
-            match self.message.get(at) {
-                Some(b'"') => break,
-                Some(b'\\') => {
-                    escaped = true;
-                    at += self.escape(at)?;
-                }
-                Some(0..0x20) | None => {
-                    self.at = at;
-                    return Err(Why::NotJson);
-                }
-                Some(_) => at += 1,
-            }
-        }
-        self.at = at + 1;
-        Ok((start, at, escaped))
-    }
-
-    /// How long an escape is, if it is one.
-    #[cold]
-    fn escape(&self, at: usize) -> Result<usize, Why> {
-        match self.message.get(at + 1) {
-            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => Ok(2),
-            Some(b'u') => {
-                let digits = self.message.get(at + 2..at + 6).ok_or(Why::NotJson)?;
-                if digits.iter().all(u8::is_ascii_hexdigit) { Ok(6) } else { Err(Why::NotJson) }
-            }
-            _ => Err(Why::NotJson),
-        }
-    }
-
-    /// A value in which something is looked for.
-    fn value_at(&mut self, node: &'w Node, depth: usize) -> Result<(), Why> {
-        if depth > DEPTH_MAX {
-            return Err(Why::TooDeep);
-        }
-        match self.next()? {
-            b'{' => self.object(|walk, key| {
-                // Few members are looked for, so looking at each is quick.
-                match node.members.iter().find(|(wanted, _)| **wanted == *key) {
-                    Some((_, target)) => walk.target(*target, depth + 1),
-                    None => walk.skip(depth + 1),
-                }
-            }),
-            b'[' => {
-                self.array(|walk, index| match node.elements.iter().find(|(wanted, _)| *wanted == index) {
-                    Some((_, target)) => walk.target(*target, depth + 1),
-                    None => walk.skip(depth + 1),
-                })
-            }
-            _ => self.skip(depth),
-        }
-    }
-
-    fn target(&mut self, target: Target, depth: usize) -> Result<(), Why> {
-        let plan = self.plan;
-        match target {
-            Target::Slot(slot) => self.slot(slot, depth),
-            Target::List(list) => self.list(list, depth),
-            Target::Node(node) => self.value_at(&plan.nodes[usize::from(node)], depth),
-            Target::Items { node, scope } => {
-                let node = &plan.nodes[usize::from(node)];
-                let around = self.item;
-                let one = |walk: &mut Self| {
-                    walk.begin_item(scope)?;
-                    let read = walk.value_at(node, depth + 1);
-                    walk.item = around;
-                    read
-                };
-                match self.next()? {
-                    b'[' if node.elements.is_empty() => self.array(|walk, _| one(walk)),
-                    _ => one(self),
-                }
-            }
-        }
-    }
-
-    /// Notes a text, number or flag.
-    fn slot(&mut self, slot: u8, depth: usize) -> Result<(), Why> {
-        let span = match self.message[self.at] {
-            b'"' => {
-                let (start, end, escaped) = self.string()?;
-                Span { start: start as u32, end: end as u32, there: true, escaped }
-            }
-            b'{' | b'[' => return self.skip(depth),
-            _ => {
-                let start = self.at;
-                self.skip(depth)?;
-                let there = &self.message[start..self.at] != b"null";
-                Span { start: start as u32, end: self.at as u32, there, escaped: false }
-            }
-        };
-        let noted = &mut self.scan.items[self.item].slots[usize::from(slot)];
-        if noted.there {
-            return Err(Why::Twice);
-        }
-        *noted = span;
-        Ok(())
-    }
-
-    /// What should be a list of levels. Other messages may have something else under the same name (Binance: `b` is
-    /// a price in a ticker), so what is wrong with it is only noted, as long as it is JSON.
-    fn list(&mut self, at: u8, depth: usize) -> Result<(), Why> {
-        let item = &mut self.scan.items[self.item];
-        let bit = 1 << at;
-        if item.lists & bit != 0 {
-            return Err(Why::Twice);
-        }
-        item.lists |= bit;
-        let (start, changes) = (self.at, self.scan.changes.len());
-        let Err(why) = self.levels(at, depth) else { return Ok(()) };
-        let noticed = self.at;
-        self.scan.changes.truncate(changes);
-        self.at = start;
-        self.skip(depth)?;
-        self.scan.items[self.item].bad_list.get_or_insert(Unreadable { why, at: noticed });
-        Ok(())
-    }
-
-    fn levels(&mut self, at: u8, depth: usize) -> Result<(), Why> {
-        let plan = self.plan;
-        let list = &plan.lists[usize::from(at)];
-        match self.next()? {
-            b'[' => {}
-            b'n' => return self.skip(depth),
-            _ => return Err(Why::LevelShape),
-        }
-        match &list.shape {
-            Shape::Array { price: 0, size: 1, side: None } => {
-                self.array(|walk, _| walk.pair(list, depth + 1))
-            }
-            Shape::Array { price, size, side } => {
-                let places = (*price, *size, *side);
-                self.array(|walk, _| walk.row(list, places, depth + 1))
-            }
-            Shape::Object { price, size, side } => {
-                let keys = (&**price, &**size, side.as_deref());
-                self.array(|walk, _| walk.record(list, keys, depth + 1))
-            }
-        }
-    }
-
-    /// `["price","size",…]`.
-    #[inline]
-    fn pair(&mut self, list: &List, depth: usize) -> Result<(), Why> {
-        if self.next()? != b'[' {
-            return Err(Why::LevelShape);
-        }
-        self.at += 1;
-        self.space();
-        let price = self.amount()?;
-        self.expect_in_level(b',')?;
-        self.space();
-        let size = self.amount()?;
-        loop {
-            let byte = self.next()?;
-            self.at += 1;
-            match byte {
-                b']' => break,
-                b',' => {
-                    self.space();
-                    self.skip(depth + 1)?;
-                }
-                _ => return Err(Why::NotJson),
-            }
-        }
-        self.change(list, Some(price), Some(size), list.side)
-    }
-
-    #[inline]
-    fn expect_in_level(&mut self, byte: u8) -> Result<(), Why> {
-        self.expect(byte).map_err(|_| Why::LevelShape)
-    }
-
-    /// `["side","price","size",…]` in any order.
-    fn row(
-        &mut self,
-        list: &List,
-        (price_at, size_at, side_at): (usize, usize, Option<usize>),
-        depth: usize,
-    ) -> Result<(), Why> {
-        if self.next()? != b'[' {
-            return Err(Why::LevelShape);
-        }
-        let (mut price, mut size, mut side) = (None, None, list.side);
-        self.array(|walk, index| {
-            if index == price_at {
-                price = Some(walk.amount()?);
-            } else if index == size_at {
-                size = Some(walk.amount()?);
-            } else if Some(index) == side_at {
-                side = Some(walk.side(list)?);
-            } else {
-                walk.skip(depth + 1)?;
-            }
-            Ok(())
-        })?;
-        self.change(list, price, size, side)
-    }
-
-    /// `{"price":…,"size":…}`.
-    fn record(
-        &mut self,
-        list: &List,
-        (price_key, size_key, side_key): (&[u8], &[u8], Option<&[u8]>),
-        depth: usize,
-    ) -> Result<(), Why> {
-        if self.next()? != b'{' {
-            return Err(Why::LevelShape);
-        }
-        let (mut price, mut size, mut side) = (None, None, list.side);
-        let once = |there: bool| if there { Err(Why::Twice) } else { Ok(()) };
-        self.object(|walk, key| {
-            if key == price_key {
-                once(price.is_some())?;
-                price = Some(walk.amount()?);
-            } else if key == size_key {
-                once(size.is_some())?;
-                size = Some(walk.amount()?);
-            } else if Some(key) == side_key {
-                once(side.is_some())?;
-                side = Some(walk.side(list)?);
-            } else {
-                walk.skip(depth + 1)?;
-            }
-            Ok(())
-        })?;
-        self.change(list, price, size, side)
-    }
-
-    /// An amount with quotes or without: where its digits begin.
-    #[inline]
-    fn amount(&mut self) -> Result<(usize, Amount), Why> {
-        let quoted = self.message.get(self.at) == Some(&b'"');
-        let start = self.at + usize::from(quoted);
-        self.at = start;
-        let amount = Amount::read(self.message, start)?;
-        self.at = amount.end;
-        if quoted {
-            if self.message.get(self.at) != Some(&b'"') {
-                return Err(Why::NotANumber);
-            }
-            self.at += 1;
-        }
-        Ok((start, amount))
-    }
-
-    fn side(&mut self, list: &List) -> Result<Side, Why> {
-        if self.next()? != b'"' {
-            return Err(Why::UnknownSide);
-        }
-        let (start, end, _) = self.string()?;
-        side_of(list, &self.message[start..end]).ok_or(Why::UnknownSide)
-    }
-
-    #[inline]
-    fn change(
-        &mut self,
-        list: &List,
-        price: Option<(usize, Amount)>,
-        size: Option<(usize, Amount)>,
-        side: Option<Side>,
-    ) -> Result<(), Why> {
-        let (Some((price_at, price)), Some((size_at, size)), Some(side)) = (price, size, side) else {
-            return Err(Why::LevelShape);
-        };
-        let (price_text, size_text) = (&self.message[price_at..price.end], &self.message[size_at..size.end]);
-        if price_text.len() + size_text.len() > TEXT_MAX {
-            return Err(Why::TooLong);
-        }
-        let key = price.key(price_text)?;
-        if key == 0 {
-            return if list.skip_price_0 { Ok(()) } else { Err(Why::PriceZero) };
-        }
-        self.scan.changes.push(Change {
-            key,
-            price_at: price_at as u32,
-            size_at: size_at as u32,
-            item: self.item as u16,
-            price_len: price_text.len() as u8,
-            size_len: size_text.len() as u8,
-            ask: side == Side::Ask,
-            gone: size.is_zero(size_text),
-        });
-        Ok(())
-    }
-
-    /// Steps over a value, checking it.
-    fn skip(&mut self, depth: usize) -> Result<(), Why> {
-        if depth > DEPTH_MAX {
-            return Err(Why::TooDeep);
-        }
-        match self.next()? {
-            b'"' => self.string().map(|_| ()),
-            b'{' => self.object(|walk, _| walk.skip(depth + 1)),
-            b'[' => self.array(|walk, _| walk.skip(depth + 1)),
-            b't' => self.literal(b"true"),
-            b'f' => self.literal(b"false"),
-            b'n' => self.literal(b"null"),
-            b'-' => {
-                self.at += 1;
-                self.number()
-            }
-            _ => self.number(),
-        }
-    }
-
-    fn literal(&mut self, literal: &[u8]) -> Result<(), Why> {
-        if self.message[self.at..].starts_with(literal) {
-            self.at += literal.len();
-            Ok(())
-        } else {
-            Err(Why::NotJson)
-        }
-    }
-
-    fn number(&mut self) -> Result<(), Why> {
-        self.at = Amount::read(self.message, self.at).map_err(|_| Why::NotJson)?.end;
-        Ok(())
-    }
-}
-
-fn side_of(list: &List, text: &[u8]) -> Option<Side> {
+/// Which side a level is of, by its name.
+pub(super) fn side_of(list: &List, text: &[u8]) -> Option<Side> {
     if list.bid.iter().any(|name| **name == *text) {
         Some(Side::Bid)
     } else if list.ask.iter().any(|name| **name == *text) {

@@ -147,6 +147,9 @@ pub enum Why {
     /// A member that matters stands twice.
     #[error("a member stands twice")]
     Twice,
+    /// The name of a member that may matter is written with escapes.
+    #[error("a member's name is written with escapes")]
+    EscapedName,
     /// A price or size is not a number.
     #[error("a price or size is not a number")]
     NotANumber,

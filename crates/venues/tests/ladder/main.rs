@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests may panic as tests do
 
+mod model;
+mod polymarket;
+mod rules;
 mod samples;
 
 use std::sync::Arc;
