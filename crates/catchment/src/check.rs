@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use catchment_collect::stream::try_socket;
 use catchment_collect::{Courier, CourierSettings};
 use catchment_governor::{Ask, Lane};
 use catchment_model::{Clock, SystemClock};
@@ -21,6 +22,11 @@ pub(crate) fn run(config: &Config, connect: bool, json: bool) -> anyhow::Result<
     let is_good = answers.iter().all(|(_, answer)| answer.is_ok());
     let sinks: Vec<&str> = config.sinks.iter().map(|sink| sink.name.as_str()).collect();
     let venues: Vec<&str> = config.venues.iter().map(|venue| venue.spec.id).collect();
+    let streams: Vec<String> = config
+        .streams
+        .iter()
+        .map(|stream| format!("{} ({} streams)", stream.descriptor.id(), stream.wanted.len()))
+        .collect();
     let code = if is_good { DONE } else { WANTING };
     if json {
         let answers = answers.iter().map(|(venue, answer)| match answer {
@@ -35,6 +41,7 @@ pub(crate) fn run(config: &Config, connect: bool, json: bool) -> anyhow::Result<
             "spool": config.spool_enabled.then_some(&config.spool.dir),
             "sinks": sinks,
             "venues": venues,
+            "streams": config.streams.iter().map(|stream| stream.descriptor.id()).collect::<Vec<_>>(),
             "connect": connect.then(|| answers.collect::<Vec<_>>()),
         });
         println!("{report}");
@@ -52,7 +59,12 @@ pub(crate) fn run(config: &Config, connect: bool, json: bool) -> anyhow::Result<
     }
     println!("  sinks    {}", sinks.join(", "));
     let none = "none; name one, such as [venues.polymarket]";
-    println!("  venues   {}", if venues.is_empty() { none.to_owned() } else { venues.join(", ") });
+    if streams.is_empty() || !venues.is_empty() {
+        println!("  venues   {}", if venues.is_empty() { none.to_owned() } else { venues.join(", ") });
+    }
+    if !streams.is_empty() {
+        println!("  streams  {}", streams.join(", "));
+    }
     for (venue, answer) in answers {
         match answer {
             Ok(latency) => println!("  {venue} answers, after {} ms", latency.as_millis()),
@@ -63,7 +75,7 @@ pub(crate) fn run(config: &Config, connect: bool, json: bool) -> anyhow::Result<
 }
 
 /// What a venue said: how long it took, or what is wrong.
-type Answer = (&'static str, Result<Duration, String>);
+type Answer = (String, Result<Duration, String>);
 
 fn ask_all(config: &Config) -> anyhow::Result<Vec<Answer>> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -75,7 +87,24 @@ fn ask_all(config: &Config) -> anyhow::Result<Vec<Answer>> {
             // As the recorder itself would: a venue that has banned us is not asked.
             let notebook = config.data_dir.join(venue.spec.id).join("state").join("governor.json");
             let answer = ask(venue, &notebook, &clock).await;
-            answers.push((venue.spec.id, answer.map_err(|error| format!("{error:#}"))));
+            answers.push((venue.spec.id.to_owned(), answer.map_err(|error| format!("{error:#}"))));
+        }
+        for stream in &config.streams {
+            let id = stream.descriptor.id();
+            let notebook = config.data_dir.join(id).join("state").join("governor.json");
+            let governor = governors::open_streamed(stream, &notebook, &clock, rand::random())?;
+            let client = crate::streams::client(stream);
+            let used = |socket: usize| {
+                stream
+                    .wanted
+                    .iter()
+                    .any(|wanted| stream.descriptor.channels()[wanted.channel].socket == socket)
+            };
+            for (at, socket) in stream.descriptor.sockets().iter().enumerate().filter(|(at, _)| used(*at)) {
+                let (descriptor, endpoints) = (&stream.descriptor, &stream.endpoints);
+                let tried = try_socket(descriptor, endpoints, at, &governor, &client, &*clock).await;
+                answers.push((format!("{id}, socket {}", socket.name), tried));
+            }
         }
         Ok(answers)
     })
@@ -88,7 +117,7 @@ async fn ask(
     clock: &Arc<dyn Clock>,
 ) -> anyhow::Result<Duration> {
     let opened = (venue.spec.open)(&venue.endpoints);
-    let governor = governors::open(venue, &opened, notebook, clock, rand::random())?;
+    let governor = governors::open(venue, &opened, None, notebook, clock, rand::random())?;
     let settings = CourierSettings { deadline: PATIENCE, ..CourierSettings::default() };
     let courier = Courier::new(venue.spec, settings, Arc::clone(clock))?;
     let discovers = opened.discovers.context("it lists no markets")?;

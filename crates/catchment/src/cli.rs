@@ -131,7 +131,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
 
-    /// Run only some of the rooms in this process: discover, poll, api
+    /// Run only some of the rooms in this process: discover, poll, stream, api
     ///
     /// Discovery writes the list of instruments, polling reads it; two processes on one data_dir can share the work.
     #[arg(long, value_name = "ROOMS", value_delimiter = ',')]

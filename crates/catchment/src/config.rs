@@ -4,6 +4,7 @@
 //! checks. Checking does no I/O. [`KEYS`] says what each key means; `config init` and `config explain` print it, and a
 //! test holds it to the defaults in the code.
 
+mod streams;
 mod venues;
 
 use std::collections::BTreeMap;
@@ -17,8 +18,10 @@ use catchment_model::Channel;
 use catchment_pipeline::{DedupConfig, Delivery, OnFull, SpoolConfig};
 use serde::{Deserialize, Serialize};
 
+use self::streams::StreamToml;
+pub(crate) use self::streams::{Described, StreamConfig};
 use self::venues::{ApiToml, VenueToml};
-pub(crate) use self::venues::{LimiterKind, VenueConfig, books_at_once};
+pub(crate) use self::venues::{LimiterKind, Speed, VenueConfig, books_at_once};
 use crate::DONE;
 
 const MIB: u64 = 1 << 20;
@@ -30,6 +33,7 @@ pub(crate) struct Config {
     /// Where the status page listens, if anywhere.
     pub(crate) api: Option<SocketAddr>,
     pub(crate) venues: Vec<VenueConfig>,
+    pub(crate) streams: Vec<StreamConfig>,
     pub(crate) spool: SpoolConfig,
     pub(crate) spool_enabled: bool,
     pub(crate) dedup: Option<DedupConfig>,
@@ -74,8 +78,10 @@ impl ConfigError {
 #[serde(deny_unknown_fields, default)]
 struct ConfigToml {
     data_dir: PathBuf,
+    descriptors_dir: Option<PathBuf>,
     api: ApiToml,
     venues: BTreeMap<String, VenueToml>,
+    streams: Vec<StreamToml>,
     persistence: PersistenceToml,
     sinks: Vec<SinkToml>,
 }
@@ -84,8 +90,10 @@ impl Default for ConfigToml {
     fn default() -> Self {
         Self {
             data_dir: "data".into(),
+            descriptors_dir: None,
             api: ApiToml::default(),
             venues: BTreeMap::new(),
+            streams: Vec::new(),
             persistence: PersistenceToml::default(),
             sinks: vec![SinkToml::default()],
         }
@@ -261,13 +269,25 @@ impl ConfigToml {
             }
             sinks.push(sink);
         }
+        let described = match &self.descriptors_dir {
+            Some(dir) => Described::with_folder(dir)?,
+            None => Described::shipped(),
+        };
+        let streams = streams::check(self.streams, &described, &self.venues)?;
         let mut venues = Vec::new();
         for (id, venue) in self.venues {
-            venues.push(venue.check(&id)?);
+            let descriptor = described.find(&id);
+            // A venue that can only be streamed is recorded if `[[streams]]` names it; here are its settings.
+            if descriptor.is_some() && catchment_venues::find(&id).is_none() {
+                venue.check_streamed(&id, descriptor)?;
+            } else {
+                venues.push(venue.check(&id, descriptor)?);
+            }
         }
         Ok(Config {
             api: self.api.check()?,
             venues,
+            streams,
             spool: self.persistence.spool.check(&self.data_dir)?,
             spool_enabled,
             dedup: self.persistence.dedup.check()?,
@@ -392,6 +412,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("", "data_dir", r#""data""#, "the archive: <venue>/<channel>/date=YYYY-MM-DD/*.jsonl"),
     key("[api]", "enabled", "true", "serve a page of live figures and health while `run` runs"),
     key("[api]", "listen", r#""127.0.0.1:8080""#, "where; loopback only"),
+    optional("", "descriptors_dir", r#""descriptors""#, "a folder with descriptions of more venues that stream, a .toml file each; read at the start"),
     optional("[venues.polymarket]", "endpoints", "{}", "other addresses by name, such as { clob = \"http://127.0.0.1:9600/polymarket/clob\" }; `catchment venues` lists the names"),
     optional("[venues.polymarket]", "poll_interval_ms", "1000", "each book is asked for this often"),
     optional("[venues.polymarket]", "books_per_request", "500", "books asked for at once; default: as many as the venue takes"),
@@ -409,6 +430,11 @@ pub(crate) const KEYS: &[Key] = &[
     optional("[venues.polymarket.aimd]", "failure_share_max", "0.2", "more failures take one away; fewer than half of it may add one"),
     optional("[venues.polymarket.aimd]", "latency_low_ms", "800", "one may be added while the 95th percentile is below"),
     optional("[venues.polymarket.aimd]", "latency_high_ms", "2000", "one is taken away when it is above"),
+    optional("[[streams]]", "venue", r#""binance""#, "a venue that streams; `catchment venues` lists them. Several blocks of one venue are taken together"),
+    optional("[[streams]]", "symbols", r#"["BTC/USDT"]"#, "what is recorded of it: BASE/QUOTE, or the venue's own id where it has no such names"),
+    optional("[[streams]]", "channels", r#"["trades", "book_delta"]"#, "which of its channels; `catchment venues` lists them"),
+    optional("[[streams]]", "snapshot_interval_s", "60", "whole books are written to the channel orderbook this often, and after each new beginning"),
+    optional("[[streams]]", "snapshot_depth", "5000", "levels a side in these"),
     key("[persistence]", "memory_mb", "64", "what may be in memory on its way into the spool and to the sinks; a stalled sink then reads from disk"),
     key("[persistence.spool]", "enabled", "true", "make every record durable before it counts as accepted; false keeps them in memory only"),
     optional("[persistence.spool]", "dir", r#""data/spool""#, "its folder, one process at a time; default: spool in data_dir"),
@@ -478,7 +504,8 @@ fn starter() -> String {
         if key.table != table {
             table = key.table;
             // A venue that is named is recorded; whether to is the user's to say.
-            let off = if table.starts_with("[venues") { "# " } else { "" };
+            let is_choice = table.starts_with("[venues") || table.starts_with("[[streams");
+            let off = if is_choice { "# " } else { "" };
             text.push_str(&format!("\n{off}{table}\n"));
         }
         let off = if key.optional { "# " } else { "" };
@@ -545,6 +572,26 @@ mod tests {
         refused("sinks = []", "sinks is empty");
         refused("data_dir = ", "line 1");
         refused(
+            "[[streams]]\nvenue = 'bourse'",
+            "streams[0].venue is \"bourse\", which is no venue that streams",
+        );
+        refused("[[streams]]\nsymbols = []", "streams[0].symbols is empty");
+        refused("[[streams]]\nsymbols = ['BTCUSDT']", "streams[0].symbols is wrong: \"BTCUSDT\"");
+        refused(
+            "[[streams]]\nchannels = ['moods']",
+            "streams[0].channels is wrong: binance has no channel \"moods\"",
+        );
+        refused("[[streams]]\nsnapshot_interval_s = 0", "streams[0].snapshot_interval_s is 0");
+        refused(
+            "[venues.binance]\nendpoints = { moon = 'ws://x' }",
+            "venues.binance.endpoints.moon does not exist",
+        );
+        refused("[venues.binance]\nlimit_share = 2.0", "venues.binance.limit_share is 2");
+        refused(
+            "descriptors_dir = 'nowhere/at/all'",
+            "descriptors_dir is nowhere/at/all, which cannot be read",
+        );
+        refused(
             "[venues.bourse]",
             "venues.bourse is not a venue we know; there is polymarket, limitless, kalshi",
         );
@@ -561,6 +608,21 @@ mod tests {
         refused("[venues.kalshi]\nendpoints = { api = 'x' }", "venues.kalshi.endpoints.api");
         refused("[api]\nlisten = '0.0.0.0:80'", "api.listen is 0.0.0.0:80, which other machines can reach");
         refused("[api]\nlisten = 'here'", "api.listen is \"here\"");
+    }
+
+    #[test]
+    fn blocks_of_one_venue_are_taken_together() {
+        let config = checked(
+            "[[streams]]\nvenue = 'binance'\nsymbols = ['BTC/USDT', 'ETH/USDT']\nchannels = ['trades']\n\
+             [[streams]]\nvenue = 'binance'\nsymbols = ['BTC/USDT']\nchannels = ['book_delta']\n\
+             snapshot_interval_s = 5\n\
+             [venues.binance]\nendpoints = { stream = 'ws://127.0.0.1:1' }\nmax_inflight = 7",
+        )
+        .unwrap();
+        let [binance] = &config.streams[..] else { panic!("{:?}", config.streams) };
+        assert_eq!((binance.wanted.len(), binance.snapshot_interval.as_secs()), (3, 5));
+        assert_eq!((binance.endpoints.url("stream"), binance.speed.max_inflight), ("ws://127.0.0.1:1", 7));
+        assert!(config.venues.is_empty(), "it is not polled");
     }
 
     #[test]
@@ -585,7 +647,8 @@ mod tests {
         }
         let mut real = BTreeMap::new();
         let venues = BTreeMap::from([("polymarket".to_owned(), VenueToml::default())]);
-        let whole = ConfigToml { venues, ..ConfigToml::default() };
+        let streams = vec![StreamToml::default()];
+        let whole = ConfigToml { venues, streams, ..ConfigToml::default() };
         flatten("", serde_json::to_value(whole).unwrap(), &mut real);
         assert_eq!(explained.keys().collect::<Vec<_>>(), real.keys().collect::<Vec<_>>());
         for (path, value) in real {

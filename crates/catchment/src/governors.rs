@@ -6,39 +6,73 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use catchment_collect::stream;
 use catchment_governor::limiter::{Aimd, AimdSettings, Limiter, Pace, PaceSettings};
 use catchment_governor::{
-    Governor, Limits, MakeLimiter, MemoryBudget, Notebook, Parts, Settings, WindowSpec,
+    Family, Governor, Limits, MakeLimiter, MemoryBudget, Notebook, Open, Parts, Settings, WindowSpec,
 };
 use catchment_model::Clock;
 use catchment_venues::Opened;
+use catchment_venues::stream::Descriptor;
 
-use crate::config::{LimiterKind, VenueConfig};
+use crate::config::{LimiterKind, Speed, StreamConfig, VenueConfig};
 
-/// Opens the governor of a venue. What it learns and which bans it meets are kept in the file `notebook`.
+/// Opens the governor of a venue that is polled, and of its streams if it is streamed too. What it learns and which bans
+/// it meets are kept in the file `notebook`.
 pub(crate) fn open(
     venue: &VenueConfig,
     opened: &Opened,
+    streams: Option<&Descriptor>,
     notebook: &Path,
     clock: &Arc<dyn Clock>,
     seed: u64,
 ) -> anyhow::Result<Governor> {
-    let limits = catchment_collect::limits_of(venue.spec, opened, venue.limit_share)
-        .with_context(|| format!("the limits of {} do not fit together", venue.spec.id))?;
+    let mut families = catchment_collect::families_of(venue.spec, opened);
+    let more = streams.map(stream::families_of).unwrap_or_default();
+    families.extend(more.into_iter().filter(|family| {
+        let is_known = venue.spec.limits.iter().any(|limit| limit.family == family.name);
+        !is_known
+    }));
+    start(venue.spec.id, families, &venue.speed, venue.spec.start.spacing, notebook, clock, seed)
+}
+
+/// Opens the governor of a venue that is only streamed.
+pub(crate) fn open_streamed(
+    config: &StreamConfig,
+    notebook: &Path,
+    clock: &Arc<dyn Clock>,
+    seed: u64,
+) -> anyhow::Result<Governor> {
+    let families = stream::families_of(&config.descriptor);
+    let spacing = Duration::from_millis(100);
+    start(config.descriptor.id(), families, &config.speed, spacing, notebook, clock, seed)
+}
+
+fn start(
+    id: &str,
+    families: Vec<Family>,
+    speed: &Speed,
+    spacing: Duration,
+    notebook: &Path,
+    clock: &Arc<dyn Clock>,
+    seed: u64,
+) -> anyhow::Result<Governor> {
+    let limits = Limits::new(families, speed.limit_share)
+        .with_context(|| format!("the limits of {id} do not fit together"))?;
     let settings =
-        Settings { max_inflight: venue.max_inflight, cooldown: venue.cooldown, ..Settings::default() };
+        Settings { max_inflight: speed.max_inflight, cooldown: speed.cooldown, ..Settings::default() };
     let parts = Parts {
         clock: Arc::clone(clock),
         budget: Arc::new(MemoryBudget::new(limits.clone())),
-        limiter: limiters(venue, &limits, seed),
+        limiter: limiters(*speed, spacing, &limits, seed),
         notebook: Some(Arc::new(Notebook::open(notebook))),
         seed,
     };
-    Ok(Governor::open(venue.spec.id, limits, settings, parts))
+    Ok(Governor::open(id, limits, settings, parts))
 }
 
 /// What learns the limits that are not declared. Where one is declared, it begins near it: the windows hold anyway.
-fn limiters(venue: &VenueConfig, limits: &Limits, seed: u64) -> MakeLimiter {
+fn limiters(speed: Speed, spacing: Duration, limits: &Limits, seed: u64) -> MakeLimiter {
     let declared: BTreeMap<String, f64> = limits
         .families()
         .filter_map(|family| {
@@ -47,13 +81,15 @@ fn limiters(venue: &VenueConfig, limits: &Limits, seed: u64) -> MakeLimiter {
             slowest.is_finite().then(|| (limits.name(family).to_owned(), slowest))
         })
         .collect();
-    let start = venue.spec.start;
-    let (kind, max_inflight, aimd) = (venue.limiter, venue.max_inflight, venue.aimd);
-    let cooldown = venue.cooldown;
+    let Speed { limiter: kind, max_inflight, aimd, cooldown, .. } = speed;
     Box::new(move |family, remembered| -> Box<dyn Limiter> {
+        // Attempts to connect are few, and how many there may be is declared.
+        if family.starts_with("connects.") {
+            return Box::new(Open);
+        }
         match kind {
             LimiterKind::Pace => {
-                let spaced = 1.0 / start.spacing.max(Duration::from_millis(1)).as_secs_f64();
+                let spaced = 1.0 / spacing.max(Duration::from_millis(1)).as_secs_f64();
                 let begin = match declared.get(family) {
                     Some(rate) => rate * 0.9,
                     None => spaced.min(PaceSettings::default().start_rate),

@@ -13,6 +13,7 @@ mod recorder;
 mod run;
 mod signals;
 mod sim;
+mod streams;
 mod summary;
 mod venues;
 mod verify;

@@ -1,10 +1,11 @@
 //! The venues that are being recorded: a governor, a courier, a discovery and a poller each.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use catchment_collect::stream::StreamStatus;
 use catchment_collect::{
     Courier, CourierSettings, DiscoverStatus, DiscoverTask, Line, PageRetries, PollSettings, PollStatus,
     PollTask, SnapshotFile, discover, poll, snapshot_path,
@@ -16,9 +17,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Config, VenueConfig};
+use crate::config::{Config, StreamConfig, VenueConfig};
 use crate::floorplan::House;
-use crate::{governors, say};
+use crate::{governors, say, streams};
 
 /// How long what is under way may take to end.
 const STOP_WITHIN: Duration = Duration::from_secs(6);
@@ -30,18 +31,22 @@ const REMEMBER_EVERY: Duration = Duration::from_secs(60);
 pub(crate) struct Rooms {
     pub(crate) discover: bool,
     pub(crate) poll: bool,
+    pub(crate) stream: bool,
     pub(crate) api: bool,
 }
 
 impl Rooms {
-    pub(crate) const ALL: Rooms = Rooms { discover: true, poll: true, api: true };
+    pub(crate) const ALL: Rooms = Rooms { discover: true, poll: true, stream: true, api: true };
 
     /// What tells the files of a process that runs only some of them from those of the other; empty if it runs all.
     pub(crate) fn suffix(self) -> &'static str {
-        match (self.discover, self.poll) {
-            (true, false) => "-discover",
-            (false, true) => "-poll",
-            _ => "",
+        match (self.discover, self.poll, self.stream) {
+            (true, false, false) => "-discover",
+            (false, true, false) => "-poll",
+            (false, false, true) => "-stream",
+            (true, false, true) => "-discover-stream",
+            (false, true, true) => "-poll-stream",
+            (true, true, _) | (false, false, false) => "",
         }
     }
 }
@@ -60,14 +65,18 @@ struct Running {
     governor: Governor,
     discover: Option<watch::Receiver<DiscoverStatus>>,
     poll: Option<watch::Receiver<PollStatus>>,
+    stream: Option<watch::Receiver<StreamStatus>>,
 }
 
 impl Recorder {
     /// Starts recording every venue of the configuration.
     pub(crate) fn start(config: &Config, rooms: Rooms, house: &House) -> anyhow::Result<Self> {
         let mut recorder = Self { venues: Vec::new(), tasks: JoinSet::new(), stop: CancellationToken::new() };
-        for venue in &config.venues {
-            recorder.start_venue(venue, rooms, &config.data_dir, house)?;
+        for venue in config.venues.iter().filter(|_| rooms.discover || rooms.poll) {
+            recorder.start_venue(venue, config, rooms, house)?;
+        }
+        for stream in config.streams.iter().filter(|_| rooms.stream) {
+            recorder.start_stream(stream, config, rooms, house)?;
         }
         let governors: Vec<Governor> = recorder.venues.iter().map(|venue| venue.governor.clone()).collect();
         recorder.tasks.spawn(remember(governors, recorder.stop.clone()));
@@ -77,24 +86,27 @@ impl Recorder {
     fn start_venue(
         &mut self,
         venue: &VenueConfig,
+        config: &Config,
         rooms: Rooms,
-        data_dir: &Path,
         house: &House,
     ) -> anyhow::Result<()> {
-        let (spec, clock) = (venue.spec, &house.clock);
+        let (spec, clock, data_dir) = (venue.spec, &house.clock, &config.data_dir);
         let seed = rand::random();
         let opened = (spec.open)(&venue.endpoints);
-        let notebook = data_dir.join(spec.id).join("state").join(format!("governor{}.json", rooms.suffix()));
-        let governor = governors::open(venue, &opened, &notebook, clock, seed)?;
+        let streamed = config.streams.iter().map(|stream| &stream.descriptor);
+        let streamed = streamed.filter(|_| rooms.stream).find(|descriptor| descriptor.id() == spec.id);
+        let notebook = notebook(data_dir, spec.id, rooms);
+        let governor = governors::open(venue, &opened, streamed, &notebook, clock, seed)?;
         let settings = CourierSettings {
-            deadline: venue.deadline,
-            connections_max: venue.max_inflight as usize,
+            deadline: venue.speed.deadline,
+            connections_max: venue.speed.max_inflight as usize,
             ..CourierSettings::default()
         };
         let courier = Courier::new(spec, settings, Arc::clone(clock))
             .with_context(|| format!("cannot prepare requests to {}", spec.id))?;
         let courier = Arc::new(courier);
-        let mut running = Running { id: spec.id, governor: governor.clone(), discover: None, poll: None };
+        let mut running =
+            Running { id: spec.id, governor: governor.clone(), discover: None, poll: None, stream: None };
         if let (true, Some(discovers)) = (rooms.discover, opened.discovers) {
             let (status, seen) = watch::channel(DiscoverStatus::default());
             running.discover = Some(seen);
@@ -140,6 +152,35 @@ impl Recorder {
         Ok(())
     }
 
+    /// A venue that is polled too has one governor for both.
+    fn start_stream(
+        &mut self,
+        stream: &StreamConfig,
+        config: &Config,
+        rooms: Rooms,
+        house: &House,
+    ) -> anyhow::Result<()> {
+        let (id, clock) = (stream.descriptor.id(), &house.clock);
+        if self.venues.iter().all(|venue| venue.id != id) {
+            let notebook = notebook(&config.data_dir, id, rooms);
+            let governor = governors::open_streamed(stream, &notebook, clock, rand::random())?;
+            self.venues.push(Running { id, governor, discover: None, poll: None, stream: None });
+        }
+        let venue =
+            self.venues.iter_mut().find(|venue| venue.id == id).expect("it is there or was just added");
+        let intake = house.pipeline.intake();
+        let seen = streams::start(
+            stream,
+            venue.governor.clone(),
+            intake,
+            clock,
+            &mut self.tasks,
+            self.stop.clone(),
+        )?;
+        venue.stream = Some(seen);
+        Ok(())
+    }
+
     /// What can be seen of it, as long as one likes.
     pub(crate) fn window(&self) -> Window {
         Window(self.venues.clone())
@@ -153,6 +194,11 @@ impl Recorder {
             say("catchment: a venue did not come to its end in time; its last requests are given up");
         }
     }
+}
+
+/// Where a venue's governor keeps what it has learned.
+fn notebook(data_dir: &Path, id: &str, rooms: Rooms) -> PathBuf {
+    data_dir.join(id).join("state").join(format!("governor{}.json", rooms.suffix()))
 }
 
 /// Writes down from time to time what the limiters have learned, and once more at the end.
@@ -182,6 +228,12 @@ pub(crate) struct Window(Vec<Running>);
 impl Window {
     pub(crate) fn venues(&self) -> Vec<control::Venue> {
         self.0.iter().map(figures).collect()
+    }
+
+    /// Where the streams stand, by venue.
+    pub(crate) fn streams(&self) -> Vec<(String, StreamStatus)> {
+        let of = |venue: &Running| Some((venue.id.to_owned(), venue.stream.as_ref()?.borrow().clone()));
+        self.0.iter().filter_map(of).collect()
     }
 }
 
@@ -220,6 +272,14 @@ fn figures(venue: &Running) -> control::Venue {
         figures.latency_ms_p50 = ms(poll.latency_p50);
         figures.latency_ms_p95 = ms(poll.latency_p95);
         figures.spacing_ms_p95 = ms(poll.spacing_p95);
+    }
+    if let Some(stream) = &venue.stream {
+        let stream = stream.borrow();
+        let trouble = stream.connections.iter().find_map(|connection| connection.last_error.clone());
+        figures.last_error = figures.last_error.or(trouble);
+        if venue.poll.is_none() {
+            figures.instruments = stream.connections.iter().map(|connection| connection.streams).sum();
+        }
     }
     figures
 }

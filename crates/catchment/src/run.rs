@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
+use catchment_collect::stream::StreamStatus;
 use catchment_control::{self as control, Control, Status};
 use catchment_model::{Clock, Monotonic};
 use catchment_pipeline::{Balance, Books, DropReason, Health, Monitor, OnStorageError, SinkState};
@@ -15,7 +16,7 @@ use crate::floorplan::{self, House};
 use crate::recorder::{Recorder, Rooms, Window};
 use crate::signals::{self, told};
 use crate::summary::Progress;
-use crate::{DONE, WANTING, say};
+use crate::{DONE, WANTING, say, streams};
 
 /// How long the sinks may take for the rest. With what the venues take to stop, it is ten seconds.
 const DRAIN: Duration = Duration::from_secs(4);
@@ -23,10 +24,10 @@ const DRAIN: Duration = Duration::from_secs(4);
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<u8> {
     let mut config = args.config.read()?;
     let rooms = rooms(&args.only)?;
-    if config.venues.is_empty() {
+    if config.venues.is_empty() && config.streams.is_empty() {
         anyhow::bail!(
-            "there is nothing to record: name a venue in the configuration, such as [venues.polymarket] \
-             (`catchment venues` lists them)"
+            "there is nothing to record: name a venue in the configuration, such as [venues.polymarket], or \
+             [[streams]] (`catchment venues` lists them)"
         );
     }
     let mut name = config.spool.dir.clone().into_os_string();
@@ -46,13 +47,14 @@ fn rooms(only: &[String]) -> anyhow::Result<Rooms> {
     if only.is_empty() {
         return Ok(Rooms::ALL);
     }
-    let mut rooms = Rooms { discover: false, poll: false, api: false };
+    let mut rooms = Rooms { discover: false, poll: false, stream: false, api: false };
     for name in only {
         match name.as_str() {
             "discover" => rooms.discover = true,
             "poll" => rooms.poll = true,
+            "stream" => rooms.stream = true,
             "api" => rooms.api = true,
-            other => anyhow::bail!("--only {other}: there is discover, poll and api"),
+            other => anyhow::bail!("--only {other}: there is discover, poll, stream and api"),
         }
     }
     Ok(rooms)
@@ -77,8 +79,12 @@ pub(crate) async fn record(
         }
         None => None,
     };
-    for venue in &config.venues {
+    for venue in config.venues.iter().filter(|_| rooms.discover || rooms.poll) {
         say(&format!("recording {} into {}", venue.spec.id, config.data_dir.join(venue.spec.id).display()));
+    }
+    for stream in config.streams.iter().filter(|_| rooms.stream) {
+        let (id, streams) = (stream.descriptor.id(), stream.wanted.len());
+        say(&format!("recording {streams} streams of {id} into {}", config.data_dir.join(id).display()));
     }
     let progress = Progress::start("record");
     let time_is_up = async {
@@ -94,12 +100,12 @@ pub(crate) async fn record(
         () = show(&progress, &view) => {}
     }
     recorder.stop().await;
-    let venues = view.window.venues();
+    let (venues, streams) = (view.window.venues(), view.window.streams());
     let monitor = view.monitor.clone();
     let books = house.pipeline.close_until(patience(monitor)).await?;
     progress.finish();
     drop(control);
-    Ok(Ended { venues, books })
+    Ok(Ended { venues, streams, books })
 }
 
 /// Waits for the sinks to take the rest: as long as they do, and not longer than the whole stop may take.
@@ -113,11 +119,14 @@ async fn show(progress: &Progress, view: &View) {
     loop {
         tick.tick().await;
         let venues = view.window.venues();
-        let words = venues.iter().map(|venue| {
+        let streams = view.window.streams();
+        let streamed = streams.iter().map(|(venue, status)| streams::words(venue, status));
+        let polled = venues.iter().filter(|venue| streams.iter().all(|(id, _)| *id != venue.venue));
+        let words = polled.map(|venue| {
             let held = venue.hold.as_ref().map_or(String::new(), |hold| format!(" ({})", hold.cause));
             format!("{}: {:.0} books/s of {}{held}", venue.venue, venue.books_per_second, venue.instruments)
         });
-        progress.show(&words.collect::<Vec<_>>().join(", "));
+        progress.show(&words.chain(streamed).collect::<Vec<_>>().join(", "));
     }
 }
 
@@ -207,6 +216,7 @@ fn balances(books: &Books) -> Vec<control::Balance> {
 /// What came of it.
 pub(crate) struct Ended {
     venues: Vec<control::Venue>,
+    streams: Vec<(String, StreamStatus)>,
     books: Books,
 }
 
@@ -221,7 +231,11 @@ impl Ended {
     pub(crate) fn print(&self, json: bool) -> anyhow::Result<()> {
         let lines = balances(&self.books);
         if json {
-            let all = serde_json::json!({ "venues": self.venues, "balances": lines });
+            let all = serde_json::json!({
+                "venues": self.venues,
+                "streams": streams::as_json(&self.streams),
+                "balances": lines,
+            });
             println!("{}", serde_json::to_string_pretty(&all)?);
             return Ok(());
         }
@@ -254,6 +268,7 @@ impl Ended {
                 of_it().map(|line| line.lost + line.dropped as i64).sum::<i64>(),
             );
         }
+        streams::print(&self.streams);
         let pending: u64 = lines.iter().map(|line| line.pending).sum();
         if pending > 0 {
             say(&format!(

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use catchment_venues::stream::{ChannelSpec, Descriptor};
 use catchment_venues::{Ability, Limit, VENUES, VenueSpec};
 use serde_json::json;
 
@@ -9,7 +10,8 @@ use crate::DONE;
 
 pub(crate) fn run(json: bool) -> anyhow::Result<u8> {
     if json {
-        let all: Vec<_> = VENUES.iter().map(|spec| as_json(spec)).collect();
+        let polled = VENUES.iter().map(|spec| as_json(spec));
+        let all: Vec<_> = polled.chain(Descriptor::shipped().iter().map(described_as_json)).collect();
         println!("{}", serde_json::to_string_pretty(&all)?);
         return Ok(DONE);
     }
@@ -19,7 +21,69 @@ pub(crate) fn run(json: bool) -> anyhow::Result<u8> {
         }
         print!("{}", as_text(spec));
     }
+    for descriptor in Descriptor::shipped() {
+        print!("\n{}", described_as_text(descriptor));
+    }
     Ok(DONE)
+}
+
+fn described_as_text(descriptor: &Descriptor) -> String {
+    let mut text = format!("{} ({}), streams: {}\n", descriptor.id(), descriptor.name(), descriptor.about());
+    for (at, channel) in descriptor.channels().iter().enumerate() {
+        let head = if at == 0 { "channels" } else { "" };
+        text.push_str(&format!("  {head:<9}  {}{}\n", channel.name, channel_notes(channel)));
+    }
+    for (at, (name, url)) in descriptor.default_endpoints().enumerate() {
+        let head = if at == 0 { "endpoints" } else { "" };
+        text.push_str(&format!("  {head:<9}  {name} = {url}\n"));
+    }
+    for (at, socket) in descriptor.sockets().iter().enumerate() {
+        let head = if at == 0 { "sockets" } else { "" };
+        let (rules, name) = (&socket.rules, &socket.name);
+        text.push_str(&format!(
+            "  {head:<9}  {name}: {} streams a connection, {} connections in {}\n",
+            rules.subscriptions_max,
+            rules.connects.count,
+            seconds(rules.connects.window)
+        ));
+    }
+    text.push_str(&format!("  docs       {}\n", descriptor.docs()));
+    text
+}
+
+fn channel_notes(channel: &ChannelSpec) -> String {
+    let notes = [
+        (channel.book.is_some(), "a live book is kept"),
+        (channel.sequence.is_some(), "numbered"),
+        (channel.has_witness(), "quiet is told from frozen"),
+    ];
+    let notes: Vec<&str> = notes.iter().filter(|(holds, _)| *holds).map(|(_, note)| *note).collect();
+    if notes.is_empty() { String::new() } else { format!(": {}", notes.join(", ")) }
+}
+
+fn described_as_json(descriptor: &Descriptor) -> serde_json::Value {
+    let endpoints: serde_json::Map<_, _> =
+        descriptor.default_endpoints().map(|(name, url)| (name.to_owned(), url.into())).collect();
+    let channels: Vec<_> = descriptor
+        .channels()
+        .iter()
+        .map(|channel| {
+            json!({
+                "name": channel.name,
+                "has_book": channel.book.is_some(),
+                "is_numbered": channel.sequence.is_some(),
+                "has_witness": channel.has_witness(),
+            })
+        })
+        .collect();
+    json!({
+        "id": descriptor.id(),
+        "name": descriptor.name(),
+        "about": descriptor.about(),
+        "docs": descriptor.docs(),
+        "endpoints": endpoints,
+        "channels": channels,
+    })
 }
 
 fn as_text(spec: &VenueSpec) -> String {

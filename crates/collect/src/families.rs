@@ -3,9 +3,14 @@
 use catchment_governor::{Family, Limits, LimitsError};
 use catchment_venues::{Opened, VenueSpec};
 
-/// The families of a venue: those it declares limits for, and those its adapter uses besides, which have only what is
-/// learned. `safety` is the share of every limit that is used.
+/// The limits of a venue's families. `safety` is the share of every limit that is used.
 pub fn limits_of(spec: &VenueSpec, opened: &Opened, safety: f64) -> Result<Limits, LimitsError> {
+    Limits::new(families_of(spec, opened), safety)
+}
+
+/// The families of a venue: those it declares limits for, and those its adapter uses besides, which have only what is
+/// learned.
+pub fn families_of(spec: &VenueSpec, opened: &Opened) -> Vec<Family> {
     let mut families: Vec<Family> = Vec::new();
     for limit in spec.limits {
         match families.iter_mut().find(|family| family.name == limit.family) {
@@ -25,7 +30,7 @@ pub fn limits_of(spec: &VenueSpec, opened: &Opened, safety: f64) -> Result<Limit
             families.push(Family::top(name));
         }
     }
-    Limits::new(families, safety)
+    families
 }
 
 /// Asks the adapter for a request of each kind that it makes; nothing is sent.

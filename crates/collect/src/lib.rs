@@ -25,7 +25,7 @@ mod tls;
 
 pub use courier::{Courier, CourierSettings, ReadStatus, Reply};
 pub use discover::{DiscoverStatus, DiscoverTask, LOSS_BELIEVED_AFTER, PageRetries, discover};
-pub use families::limits_of;
+pub use families::{families_of, limits_of};
 pub use poll::{Answer, Fetch, Fetched, Line, Lost, PollSettings, PollStatus, PollTask, poll};
 pub use send_error::{Phase, SendError};
 pub use snapshot_file::{KeptReason, Loaded, SnapshotFile, snapshot_path};

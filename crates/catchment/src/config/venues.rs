@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use catchment_venues::stream::Descriptor;
 use catchment_venues::{Ability, Endpoints, VENUES, VenueSpec};
 use serde::{Deserialize, Serialize};
 
@@ -15,13 +16,19 @@ pub(crate) struct VenueConfig {
     pub(crate) spec: &'static VenueSpec,
     pub(crate) endpoints: Endpoints,
     pub(crate) max_workers: usize,
-    pub(crate) max_inflight: u32,
-    pub(crate) limiter: LimiterKind,
-    pub(crate) limit_share: f64,
+    pub(crate) speed: Speed,
     pub(crate) poll_interval: Duration,
     pub(crate) books_per_request: usize,
     pub(crate) check_hashes: bool,
     pub(crate) discover_interval: Duration,
+}
+
+/// How fast a venue is asked, whether it is polled or streamed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Speed {
+    pub(crate) max_inflight: u32,
+    pub(crate) limiter: LimiterKind,
+    pub(crate) limit_share: f64,
     pub(crate) deadline: Duration,
     pub(crate) cooldown: Duration,
     pub(crate) aimd: AimdToml,
@@ -104,7 +111,45 @@ impl Default for AimdToml {
 }
 
 impl VenueToml {
-    pub(super) fn check(self, id: &str) -> Result<VenueConfig, ConfigError> {
+    /// The overrides that concern a described venue: all, unless it is polled too and they are the poller's.
+    pub(super) fn endpoints_for(&self, descriptor: &Descriptor) -> Vec<(&str, &str)> {
+        let of_poll = |name: &str| {
+            let spec = catchment_venues::find(descriptor.id());
+            spec.is_some_and(|spec| spec.endpoints.iter().any(|endpoint| endpoint.name == name))
+        };
+        let given = self.endpoints.iter().map(|(name, url)| (name.as_str(), url.as_str()));
+        given.filter(|(name, _)| descriptor.has_endpoint(name) || !of_poll(name)).collect()
+    }
+
+    /// How fast the venue is asked.
+    pub(super) fn speed(&self, id: &str) -> Result<Speed, ConfigError> {
+        let key = |name: &str| format!("venues.{id}.{name}");
+        let milliseconds =
+            |name: &str, value, min, max| between(key(name), value, min, max).map(Duration::from_millis);
+        if !(0.0..=1.0).contains(&self.limit_share) || self.limit_share < 0.01 {
+            let problem = format!("is {}, expected 0.01 to 1", self.limit_share);
+            return Err(ConfigError::at(key("limit_share"), problem));
+        }
+        Ok(Speed {
+            max_inflight: between(key("max_inflight"), self.max_inflight, 1, 4_096)? as u32,
+            limiter: self.limiter,
+            limit_share: self.limit_share,
+            deadline: milliseconds("request_deadline_ms", self.request_deadline_ms, 50, 300_000)?,
+            cooldown: milliseconds("cooldown_ms", self.cooldown_ms, 100, 3_600_000)?,
+            aimd: self.aimd,
+        })
+    }
+
+    /// Of a venue that can only be streamed: that its settings make sense.
+    pub(super) fn check_streamed(self, id: &str, streams: Option<&Descriptor>) -> Result<(), ConfigError> {
+        self.speed(id)?;
+        let overrides = streams.map(|streams| streams.endpoints(self.endpoints_for(streams)));
+        overrides.transpose().map_err(|error| ConfigError::whole(error.to_string()))?;
+        Ok(())
+    }
+
+    /// `streams` is the description by which the venue is streamed, if it has one.
+    pub(super) fn check(self, id: &str, streams: Option<&Descriptor>) -> Result<VenueConfig, ConfigError> {
         let key = |name: &str| format!("venues.{id}.{name}");
         let Some(spec) = catchment_venues::find(id) else {
             let known = VENUES.iter().map(|spec| spec.id).collect::<Vec<_>>().join(", ");
@@ -113,23 +158,22 @@ impl VenueToml {
                 format!("is not a venue we know; there is {known}"),
             ));
         };
+        // What is streamed may have endpoints of its own; those are checked with it.
+        let of_stream = |name: &str| streams.is_some_and(|streams| streams.has_endpoint(name));
+        let of_poll = |name: &str| spec.endpoints.iter().any(|endpoint| endpoint.name == name);
         let given = self.endpoints.iter().map(|(name, url)| (name.as_str(), url.as_str()));
+        let given = given.filter(|(name, _)| of_poll(name) || !of_stream(name));
+        let speed = self.speed(id)?;
         let endpoints = spec.endpoints(given).map_err(|error| ConfigError::whole(error.to_string()))?;
         let books_max = books_at_once(spec) as u64;
         let books = self.books_per_request.unwrap_or(books_max);
         let milliseconds =
             |name: &str, value, min, max| between(key(name), value, min, max).map(Duration::from_millis);
-        if !(0.0..=1.0).contains(&self.limit_share) || self.limit_share < 0.01 {
-            let problem = format!("is {}, expected 0.01 to 1", self.limit_share);
-            return Err(ConfigError::at(key("limit_share"), problem));
-        }
         Ok(VenueConfig {
             spec,
             endpoints,
             max_workers: between(key("max_workers"), self.max_workers, 1, 1_024)? as usize,
-            max_inflight: between(key("max_inflight"), self.max_inflight, 1, 4_096)? as u32,
-            limiter: self.limiter,
-            limit_share: self.limit_share,
+            speed,
             poll_interval: milliseconds("poll_interval_ms", self.poll_interval_ms, 50, 86_400_000)?,
             books_per_request: between(key("books_per_request"), books, 1, books_max)? as usize,
             check_hashes: self.check_hashes,
@@ -139,9 +183,6 @@ impl VenueToml {
                 1,
                 86_400,
             )?),
-            deadline: milliseconds("request_deadline_ms", self.request_deadline_ms, 50, 300_000)?,
-            cooldown: milliseconds("cooldown_ms", self.cooldown_ms, 100, 3_600_000)?,
-            aimd: self.aimd,
         })
     }
 }

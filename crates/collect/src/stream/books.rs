@@ -7,10 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use catchment_model::{Monotonic, UnixMs};
-use catchment_venues::ladder::{
-    Act, BookForm, BookPlan, Checked, Ladder, LadderState, Outcome, Side, Verdict,
-};
-use catchment_venues::stream::ChannelSpec;
+use catchment_venues::ladder::{BookPlan, Checked, Ladder, LadderState, Outcome, Side, Verdict};
 
 use super::records::SummaryRecord;
 use super::status::ms;
@@ -21,25 +18,6 @@ const BATCH_OVER: Duration = Duration::from_millis(500);
 const CROSSED_FOR: Duration = Duration::from_secs(2);
 /// Trouble within this time of the last is the same trouble.
 const SAME_TROUBLE: Duration = Duration::from_secs(60);
-
-/// How the books of a channel are kept.
-#[derive(Debug, Clone)]
-pub(crate) struct BookRule {
-    pub(crate) plan: Arc<BookPlan>,
-    /// Messages of the instrument's other channels belong to it too: trades that change its hash, a new tick size.
-    pub(crate) takes_others: bool,
-}
-
-impl BookRule {
-    /// The rule of a channel, if its messages make books; an error if they cannot be kept.
-    pub(crate) fn of(channel: &ChannelSpec) -> Result<Option<Self>, String> {
-        let Some(table) = &channel.book else { return Ok(None) };
-        let form: BookForm = table.clone().try_into().map_err(|error| format!("{error}"))?;
-        let takes_others = form.messages.iter().any(|kind| matches!(kind.act, Act::Epoch | Act::Terms));
-        let plan = BookPlan::new(&form).map_err(|error| error.to_string())?;
-        Ok(Some(Self { plan: Arc::new(plan), takes_others }))
-    }
-}
 
 /// One instrument's book.
 #[derive(Debug)]
@@ -115,10 +93,10 @@ impl Remedy {
 }
 
 impl Desk {
-    pub(crate) fn new(rule: &BookRule, instrument: &str, snapshot_at: Monotonic) -> Self {
+    pub(crate) fn new(plan: &Arc<BookPlan>, instrument: &str, snapshot_at: Monotonic) -> Self {
         Self {
-            ladder: Ladder::new(&rule.plan, instrument),
-            over_rest: rule.plan.snapshot_over_rest(),
+            ladder: Ladder::new(plan, instrument),
+            over_rest: plan.snapshot_over_rest(),
             time: None,
             tally: Tally::default(),
             snapshot_at,

@@ -11,7 +11,7 @@ use catchment_venues::stream::{Data, Order, Scope, Sequence, SequenceChecker, St
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::StreamSettings;
-use super::books::{BookRule, Desk, Reaction, Remedy, Wrong};
+use super::books::{Desk, Reaction, Remedy, Wrong};
 use super::events;
 use super::gaps::{GapLedger, Missing, Told};
 use super::link::Route;
@@ -99,12 +99,7 @@ pub(crate) struct From<'a> {
 }
 
 impl Core {
-    pub(crate) fn new(
-        route: &Route,
-        settings: StreamSettings,
-        wall: UnixNs,
-        now: Monotonic,
-    ) -> Result<Self, String> {
+    pub(crate) fn new(route: &Route, settings: StreamSettings, wall: UnixNs, now: Monotonic) -> Self {
         let specs = route.descriptor.channels();
         let of = |place: usize| &specs[route.table[place].channel];
         let places = 0..route.table.len();
@@ -128,17 +123,16 @@ impl Core {
             });
         }
         for place in places.clone() {
-            let wrong = |reason| format!("channels.{}.book: {reason}", of(place).name);
-            let Some(rule) = BookRule::of(of(place)).map_err(wrong)? else { continue };
+            let Some(plan) = &of(place).book else { continue };
             // Snapshots of many books are spread over the interval.
             let share = settings.snapshot_interval.mul_f64((place % 64) as f64 / 64.0);
             let instrument = &route.table[place].instrument;
-            desks.push(Desk::new(&rule, &instrument.frame, Monotonic(now.0 + share)));
+            desks.push(Desk::new(plan, &instrument.frame, Monotonic(now.0 + share)));
             desk_places.push(place);
             let desk = desks.len() - 1;
             for other in places.clone() {
                 let same = route.table[other].instrument.symbol == instrument.symbol;
-                if other == place || (rule.takes_others && same) {
+                if other == place || (plan.takes_others() && same) {
                     streams[other].feeds.push(desk);
                 }
             }
@@ -146,7 +140,7 @@ impl Core {
         let channels = streams.iter().map(|stream| Arc::from(stream.channel.as_str()));
         let traits =
             places.map(|place| Trait { has_witness: of(place).has_witness(), may_be_quiet: of(place).quiet });
-        Ok(Self {
+        Self {
             venue: route.descriptor.venue(),
             gaps: GapLedger::new(channels, wall.ms(), settings.gaps),
             silence: SilenceWatch::new(traits, settings.silence, now),
@@ -158,7 +152,7 @@ impl Core {
             resubscribe: Vec::new(),
             settings,
             page: Vec::new(),
-        })
+        }
     }
 
     /// The book of the stream at a place.

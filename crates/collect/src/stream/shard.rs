@@ -104,10 +104,10 @@ impl Shard {
         family: FamilyId,
         seed: u64,
         status: watch::Sender<ConnectionStatus>,
-    ) -> Result<Self, String> {
+    ) -> Self {
         let (now, settings) = (ground.clock.monotonic(), ground.settings);
-        let core = Core::new(&route, settings, ground.clock.wall(), now)?;
-        Ok(Self {
+        let core = Core::new(&route, settings, ground.clock.wall(), now);
+        Self {
             draft: ground.intake.draft(),
             redial: Redial::new(settings.redial, seed),
             ground,
@@ -135,7 +135,7 @@ impl Shard {
             summary_at: Monotonic(now.0 + settings.summary_interval),
             last_error: None,
             status,
-        })
+        }
     }
 
     /// Records until `stop`. Then sockets are closed, open gaps told, and what was read is handed over.

@@ -90,7 +90,7 @@ pub async fn stream(task: StreamTask, stop: CancellationToken) -> Result<(), Str
             family.ok_or_else(|| wrong("the governor has no family for its connections".to_owned()))?;
         let (status, seen) = watch::channel(ConnectionStatus { name: name.clone(), ..Default::default() });
         let seed = task.settings.seed.wrapping_add(at as u64);
-        let shard = Shard::new(ground.clone(), route, name, family, seed, status).map_err(wrong)?;
+        let shard = Shard::new(ground.clone(), route, name, family, seed, status);
         connections.push(seen);
         tasks.spawn(shard.run(stop.clone()));
     }

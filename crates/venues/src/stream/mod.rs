@@ -150,6 +150,16 @@ impl Descriptor {
         Endpoints::overridden(self.0.id, known, overrides)
     }
 
+    /// Whether it has an endpoint of that name.
+    pub fn has_endpoint(&self, name: &str) -> bool {
+        self.0.endpoints.contains_key(name)
+    }
+
+    /// Its endpoints, as the descriptor has them.
+    pub fn default_endpoints(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.endpoints.iter().map(|(name, url)| (*name, url.as_str()))
+    }
+
     /// Where a socket is opened.
     pub fn socket_url(&self, socket: usize, endpoints: &Endpoints) -> String {
         let socket = &self.0.sockets[socket];

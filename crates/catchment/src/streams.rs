@@ -1,0 +1,117 @@
+//! The wiring of the streams: a venue's connections, started and looked at.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use catchment_collect::stream::{self, StreamSettings, StreamStatus, StreamTask};
+use catchment_collect::{Courier, CourierSettings};
+use catchment_governor::Governor;
+use catchment_model::Clock;
+use catchment_pipeline::Intake;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::StreamConfig;
+use crate::say;
+
+/// Starts recording a venue's streams. What can be seen of it.
+pub(crate) fn start(
+    config: &StreamConfig,
+    governor: Governor,
+    intake: Intake,
+    clock: &Arc<dyn Clock>,
+    tasks: &mut JoinSet<()>,
+    stop: CancellationToken,
+) -> anyhow::Result<watch::Receiver<StreamStatus>> {
+    let id = config.descriptor.id();
+    let client = client(config);
+    let courier = Courier::described(&config.descriptor, client.clone(), Arc::clone(clock))
+        .with_context(|| format!("cannot prepare requests to {id}"))?;
+    let (status, seen) = watch::channel(StreamStatus::default());
+    let task = StreamTask {
+        descriptor: config.descriptor.clone(),
+        endpoints: config.endpoints.clone(),
+        wanted: config.wanted.clone(),
+        governor,
+        courier: Arc::new(courier),
+        client,
+        intake,
+        clock: Arc::clone(clock),
+        settings: StreamSettings {
+            snapshot_interval: config.snapshot_interval,
+            depth: config.snapshot_depth,
+            seed: rand::random(),
+            ..StreamSettings::default()
+        },
+        status,
+    };
+    tasks.spawn(async move {
+        if let Err(error) = stream::stream(task, stop).await {
+            say(&format!("catchment: the streams of {id} are not recorded: {error}"));
+        }
+    });
+    Ok(seen)
+}
+
+/// How the venue is asked.
+pub(crate) fn client(config: &StreamConfig) -> CourierSettings {
+    CourierSettings {
+        deadline: config.speed.deadline,
+        connections_max: config.speed.max_inflight as usize,
+        ..CourierSettings::default()
+    }
+}
+
+/// One line of how it goes.
+pub(crate) fn words(venue: &str, status: &StreamStatus) -> String {
+    let (live, all) = (status.live(), status.connections.len());
+    format!("{venue}: {:.0} messages/s, {live} of {all} connections live", status.messages_per_s)
+}
+
+/// What came of the streams, one line a venue.
+pub(crate) fn print(streams: &[(String, StreamStatus)]) {
+    if streams.is_empty() {
+        return;
+    }
+    println!(
+        "{:<12} {:>11} {:>7} {:>11} {:>9} {:>7} {:>8} {:>6} {:>7} {:>9}",
+        "venue",
+        "connections",
+        "streams",
+        "messages",
+        "duplicate",
+        "refused",
+        "lost",
+        "gaps",
+        "resyncs",
+        "offset_ms"
+    );
+    for (venue, status) in streams {
+        let counts = &status.counts;
+        let streams: usize = status.connections.iter().map(|connection| connection.streams).sum();
+        let offset = status.clock.offset_ms.map_or_else(|| "-".to_owned(), |offset| format!("{offset:.1}"));
+        println!(
+            "{venue:<12} {:>11} {streams:>7} {:>11} {:>9} {:>7} {:>8} {:>6} {:>7} {offset:>9}",
+            status.connections.len(),
+            counts.messages,
+            counts.duplicates,
+            counts.subscriptions_failed,
+            counts.disconnects,
+            counts.gaps_told,
+            counts.resyncs,
+        );
+        for trouble in status.connections.iter().flat_map(|connection| &connection.troubles) {
+            say(&format!(
+                "catchment: {venue}: {} of {} is not recorded: {}",
+                trouble.channel, trouble.symbol, trouble.reason
+            ));
+        }
+    }
+}
+
+/// The same for programs.
+pub(crate) fn as_json(streams: &[(String, StreamStatus)]) -> serde_json::Value {
+    streams.iter().map(|(venue, status)| json!({ "venue": venue, "status": status })).collect()
+}
