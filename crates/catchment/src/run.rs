@@ -147,11 +147,13 @@ impl View {
 
     fn status(&self) -> Status {
         let (health, books) = (self.monitor.health(), self.monitor.books());
+        let streams = self.window.streams();
         Status {
             version: env!("CARGO_PKG_VERSION"),
             uptime_s: self.clock.monotonic().since(self.started).as_secs(),
             not_ready: health.stopped.iter().map(|why| format!("nothing is accepted: {why}")).collect(),
             venues: self.window.venues(),
+            streams: streams.iter().map(|(venue, status)| streams::figures(venue, status)).collect(),
             sinks: sinks(&health),
             spool: control::Spool {
                 bytes: health.spool_bytes,

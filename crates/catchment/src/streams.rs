@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use catchment_collect::stream::{self, StreamSettings, StreamStatus, StreamTask};
+use catchment_collect::stream::{self, ConnectionStatus, StreamSettings, StreamStatus, StreamTask};
 use catchment_collect::{Courier, CourierSettings};
+use catchment_control as control;
 use catchment_governor::Governor;
 use catchment_model::Clock;
 use catchment_pipeline::Intake;
@@ -61,6 +62,44 @@ pub(crate) fn client(config: &StreamConfig) -> CourierSettings {
         deadline: config.speed.deadline,
         connections_max: config.speed.max_inflight as usize,
         ..CourierSettings::default()
+    }
+}
+
+/// The figures of a venue's streams, as they are shown.
+pub(crate) fn figures(venue: &str, status: &StreamStatus) -> control::Stream {
+    let (counts, clock) = (&status.counts, &status.clock);
+    let connection = |one: &ConnectionStatus| control::Connection {
+        id: one.name.clone(),
+        state: one.state.as_str().to_owned(),
+        up_s: one.up_s,
+        streams: one.streams,
+        subscribed: one.subscribed,
+        messages: one.counts.messages,
+        silent_ms: one.silent_ms,
+        lag_ms: one.lag_ms,
+        lag_jitter_ms: one.lag_jitter_ms,
+        last_error: one.last_error.clone(),
+    };
+    control::Stream {
+        venue: venue.to_owned(),
+        instruments: status.connections.iter().map(|one| one.streams).sum(),
+        connections: status.connections.iter().map(connection).collect(),
+        messages: counts.messages,
+        messages_per_second: status.messages_per_s,
+        bytes: counts.bytes,
+        reconnects: counts.disconnects + counts.switches,
+        gaps: counts.gaps_told,
+        duplicates: counts.duplicates + counts.repeats,
+        checks_agree: counts.checks_agreed,
+        checks_differ: counts.checks_failed,
+        resyncs: counts.resyncs,
+        silent: status.connections.iter().map(|one| one.frozen).sum(),
+        clock: clock.offset_ms.map(|offset_ms| control::Clock {
+            offset_ms,
+            jitter_ms: clock.jitter_ms.unwrap_or_default(),
+            samples: clock.samples,
+        }),
+        last_error: status.connections.iter().find_map(|one| one.last_error.clone()),
     }
 }
 

@@ -47,7 +47,11 @@ impl<'a> Health<'a> {
             last_error: venue.last_error.as_deref(),
         });
         let streamed = status.streams.iter().map(|stream| {
-            let live = stream.connections.iter().filter(|c| c.state == "live").count();
+            let live = stream
+                .connections
+                .iter()
+                .filter(|c| matches!(c.state.as_str(), "live" | "switching"))
+                .count();
             Instance {
                 exchange: &stream.venue,
                 kind: "stream",

@@ -251,7 +251,7 @@ fn streams(page: &mut Page, status: &Status) {
         },
     );
     type Of = fn(&crate::Stream) -> f64;
-    let families: [(&str, Kind, &str, Of); 5] = [
+    let families: [(&str, Kind, &str, Of); 7] = [
         ("catchment_stream_messages_total", Kind::Counter, "Data messages received.", |s| s.messages as f64),
         ("catchment_stream_received_bytes_total", Kind::Counter, "Bytes of all messages.", |s| {
             s.bytes as f64
@@ -259,6 +259,13 @@ fn streams(page: &mut Page, status: &Status) {
         ("catchment_stream_reconnects_total", Kind::Counter, "Connections made after the first.", |s| {
             s.reconnects as f64
         }),
+        ("catchment_stream_gaps_total", Kind::Counter, "Gaps that were recorded.", |s| s.gaps as f64),
+        (
+            "catchment_stream_duplicates_total",
+            Kind::Counter,
+            "Messages that had come before and were not recorded again.",
+            |s| s.duplicates as f64,
+        ),
         ("catchment_stream_resyncs_total", Kind::Counter, "Books begun anew.", |s| s.resyncs as f64),
         (
             "catchment_stream_silent_instruments",
@@ -274,13 +281,6 @@ fn streams(page: &mut Page, status: &Status) {
             }
         });
     }
-    page.family("catchment_stream_gaps_total", Kind::Counter, "Gaps that were recorded.", |family| {
-        for stream in streams() {
-            for (cause, count) in &stream.gaps {
-                family.sample(&[("venue", &stream.venue), ("cause", cause)], *count as f64);
-            }
-        }
-    });
     page.family(
         "catchment_stream_book_checks_total",
         Kind::Counter,
@@ -456,7 +456,7 @@ mod tests {
             streams: vec![Stream {
                 venue: "kraken".to_owned(),
                 connections: vec![Connection { state: "live".to_owned(), ..Connection::default() }],
-                gaps: [("silence".to_owned(), 2)].into(),
+                gaps: 2,
                 clock: Some(Clock { offset_ms: -12.5, jitter_ms: 2.0, ..Clock::default() }),
                 ..Stream::default()
             }],
@@ -489,6 +489,7 @@ mod tests {
         has(&page, "catchment_sink_write_duration_seconds_count{sink=\"jsonl\"} 4");
         has(&page, "catchment_governor_hold_seconds{venue=\"odd\\\"name\\\\\",cause=\"ban\"} 1.5");
         has(&page, "catchment_stream_connections{venue=\"kraken\",state=\"live\"} 1");
+        has(&page, "catchment_stream_gaps_total{venue=\"kraken\"} 2");
         has(&page, "catchment_clock_offset_seconds{venue=\"kraken\"} -0.0125");
     }
 

@@ -104,8 +104,10 @@ pub struct Stream {
     pub bytes: u64,
     /// Connections made after the first.
     pub reconnects: u64,
-    /// Gaps recorded, by cause.
-    pub gaps: BTreeMap<String, u64>,
+    /// Gaps recorded.
+    pub gaps: u64,
+    /// Messages that had come before, and were not recorded again.
+    pub duplicates: u64,
     /// Books that agreed with the venue's checksum.
     pub checks_agree: u64,
     /// Books that did not.
@@ -134,18 +136,22 @@ impl Stream {
 pub struct Connection {
     /// Its name, as in the records' `source`.
     pub id: String,
-    /// `connecting`, `subscribing`, `live`, `waiting` or `closed`.
+    /// `waiting`, `connecting`, `subscribing`, `live`, `switching` or `over`.
     pub state: String,
-    /// How long it has been in that state.
-    pub state_s: u64,
+    /// How long its socket has been open.
+    pub up_s: u64,
     /// What it was asked to carry.
-    pub subscriptions: usize,
+    pub streams: usize,
+    /// Of these, what the venue has agreed to.
+    pub subscribed: usize,
     /// Data messages since the start.
     pub messages: u64,
-    /// Since the last message of any kind.
-    pub last_message_ms: Option<u64>,
-    /// How often it was made anew.
-    pub reconnects: u64,
+    /// Since the last frame of any kind.
+    pub silent_ms: Option<u64>,
+    /// From the venue's time of a message to its receipt, lately; holds the difference of the clocks.
+    pub lag_ms: Option<f64>,
+    /// How much that varies.
+    pub lag_jitter_ms: Option<f64>,
     /// What went wrong last, if anything did.
     pub last_error: Option<String>,
 }

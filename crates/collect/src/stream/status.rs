@@ -97,6 +97,20 @@ pub enum ConnectionState {
     Over,
 }
 
+impl ConnectionState {
+    /// The state in one lower-case word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Connecting => "connecting",
+            Self::Subscribing => "subscribing",
+            Self::Live => "live",
+            Self::Switching => "switching",
+            Self::Over => "over",
+        }
+    }
+}
+
 /// A subscription that does not flow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Trouble {
