@@ -52,7 +52,7 @@ impl SimArgs {
         config.seed = self.seed.unwrap_or(config.seed);
         for spec in VENUES {
             if let Some(markets) = self.markets {
-                config = config.with(&format!("{}.universe.markets", spec.id), &markets.to_string())?;
+                config = config.with(&format!("{}.{}", spec.id, spec.size_key), &markets.to_string())?;
             }
             if self.no_limits {
                 config = config.with(&format!("{}.limits", spec.id), "[]")?;

@@ -5,11 +5,14 @@ use std::net::SocketAddr;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::binance::BinanceRules;
 use crate::faults::Faults;
 use crate::kalshi::KalshiRules;
+use crate::kraken::KrakenRules;
 use crate::limit::LimitRule;
 use crate::limitless::LimitlessRules;
 use crate::polymarket::PolymarketRules;
+use crate::ws::config::{ExchangeConfig, StreamsConfig};
 
 /// Births, deaths (a minute) and moves (a second) beyond this are a slip of the pen.
 pub(crate) const RATE_MAX: f64 = 60_000.0;
@@ -32,6 +35,12 @@ pub struct SimConfig {
     pub limitless: VenueConfig<LimitlessRules>,
     /// Kalshi.
     pub kalshi: VenueConfig<KalshiRules>,
+    /// What the streams of all venues have in common.
+    pub streams: StreamsConfig,
+    /// Binance.
+    pub binance: ExchangeConfig<BinanceRules>,
+    /// Kraken.
+    pub kraken: ExchangeConfig<KrakenRules>,
 }
 
 impl Default for SimConfig {
@@ -44,6 +53,9 @@ impl Default for SimConfig {
             polymarket: VenueConfig::default(),
             limitless: VenueConfig::default(),
             kalshi: VenueConfig::default(),
+            streams: StreamsConfig::default(),
+            binance: ExchangeConfig::default(),
+            kraken: ExchangeConfig::default(),
         }
     }
 }
@@ -157,7 +169,10 @@ impl SimConfig {
         }
         check_venue("polymarket", &self.polymarket)?;
         check_venue("limitless", &self.limitless)?;
-        check_venue("kalshi", &self.kalshi)
+        check_venue("kalshi", &self.kalshi)?;
+        self.streams.check()?;
+        check_exchange("binance", &self.binance)?;
+        check_exchange("kraken", &self.kraken)
     }
 
     /// This configuration with the value at a dotted path replaced: `("polymarket.faults.hang", "0.1")`. What is not
@@ -175,6 +190,13 @@ impl SimConfig {
 
 fn check_venue<Rules>(venue: &str, config: &VenueConfig<Rules>) -> Result<(), SimError> {
     config.universe.check(venue)?;
+    check_faults(venue, &config.faults)?;
+    let mut rules = config.limits.iter().flatten();
+    rules.try_for_each(|rule| check_limit(&format!("{venue}.limits"), rule))
+}
+
+fn check_exchange<Rules>(venue: &str, config: &ExchangeConfig<Rules>) -> Result<(), SimError> {
+    config.pairs.check(venue)?;
     check_faults(venue, &config.faults)?;
     let mut rules = config.limits.iter().flatten();
     rules.try_for_each(|rule| check_limit(&format!("{venue}.limits"), rule))

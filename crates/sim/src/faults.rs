@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dice::Dice;
 use crate::limit::{LimitRule, RetryAfter};
+use crate::ws::fault::StreamFault;
 
 /// The faults of one venue. Everything is off unless said otherwise.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -81,6 +82,10 @@ pub struct Faults {
     pub births_per_min: Option<f64>,
     /// Markets that end, instead of the configured rate.
     pub deaths_per_min: Option<f64>,
+
+    /// What goes wrong with streams. Unlike the rest, each of these is done with once it has struck.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stream: Vec<StreamFault>,
 }
 
 impl Default for Faults {
@@ -117,6 +122,7 @@ impl Default for Faults {
             stuck_cursor: 0.0,
             births_per_min: None,
             deaths_per_min: None,
+            stream: Vec::new(),
         }
     }
 }

@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use catchment_model::Clock;
 use hyper::Method;
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +21,8 @@ use crate::text::{Json, base64, from_base64, iso, iso_us, pair};
 use crate::universe::{EVENT_SIZE, Names, Universe, Usual};
 use crate::venue::{Answer, Ask, Opened, Venue, VenueSpec};
 
-pub(crate) static SPEC: VenueSpec = VenueSpec { id: "kalshi", apis: &["kalshi"], open };
+pub(crate) static SPEC: VenueSpec =
+    VenueSpec { id: "kalshi", apis: &["kalshi"], sockets: &[], size_key: "universe.markets", open };
 
 const SERIES: [&str; 4] = ["KXSIMHIGH", "KXSIMRAIN", "KXSIMRATE", "KXSIMGAME"];
 const PAGE_DEFAULT: usize = 100;
@@ -44,7 +46,8 @@ impl Default for KalshiRules {
     }
 }
 
-fn open(config: &SimConfig, start_ms: i64) -> Opened {
+fn open(config: &SimConfig, clock: &Arc<dyn Clock>) -> Opened {
+    let start_ms = clock.wall().ms().get();
     let here = &config.kalshi;
     let usual = Usual { levels: 20, ticks: &[100, 100, 10], texts: 1 };
     let seed = Dice::at(&[config.seed, 0x4a15]).next();
@@ -53,6 +56,7 @@ fn open(config: &SimConfig, start_ms: i64) -> Opened {
         venue: Box::new(Kalshi { universe, combos: u64::from(here.rules.combos), start_ms }),
         limits: here.limits.clone().unwrap_or_else(basic_tier),
         faults: here.faults.clone(),
+        floor: None,
     }
 }
 

@@ -17,12 +17,15 @@
 //! Deliberately absent: streams, TLS, signed requests, orders. Nothing here connects to anywhere.
 
 mod args;
+mod binance;
 mod body;
 mod book;
 mod config;
+mod control;
 mod dice;
 mod faults;
 mod kalshi;
+mod kraken;
 mod limit;
 mod limitless;
 mod polymarket;
@@ -31,17 +34,26 @@ mod stats;
 mod text;
 mod universe;
 mod venue;
+mod ws;
 
 pub use args::SimArgs;
+pub use binance::BinanceRules;
 pub use config::{SimConfig, SimError, UniverseConfig, VenueConfig};
 pub use faults::Faults;
 pub use kalshi::KalshiRules;
+pub use kraken::KrakenRules;
 pub use limit::{LimitModel, LimitRule, RetryAfter};
 pub use limitless::{LimitlessRules, OverCap};
 pub use polymarket::PolymarketRules;
 pub use server::Sim;
 pub use stats::{EndpointStats, Stats};
 pub use venue::VenueSpec;
+pub use ws::CHANNELS;
+pub use ws::config::{ExchangeConfig, Pace, PairsConfig, Rates, SessionConfig, StreamsConfig};
+pub use ws::fault::{Affected, LogEntry, StreamFault, StreamFaultKind};
+pub use ws::floor::ConnectionView;
+pub use ws::journal::{JournalEntry, StreamCount, StreamCounts};
 
 /// Every venue that can be simulated, in the order `catchment sim` prints them.
-pub static VENUES: &[&VenueSpec] = &[&polymarket::SPEC, &limitless::SPEC, &kalshi::SPEC];
+pub static VENUES: &[&VenueSpec] =
+    &[&polymarket::SPEC, &limitless::SPEC, &kalshi::SPEC, &binance::SPEC, &kraken::SPEC];

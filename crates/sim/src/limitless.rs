@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 
+use catchment_model::Clock;
 use hyper::Method;
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +23,8 @@ use crate::text::{Json, day, iso_ms, pair};
 use crate::universe::{Names, Universe, Usual};
 use crate::venue::{Answer, Ask, Opened, Venue, VenueSpec, is_default_user_agent};
 
-pub(crate) static SPEC: VenueSpec = VenueSpec { id: "limitless", apis: &["limitless"], open };
+pub(crate) static SPEC: VenueSpec =
+    VenueSpec { id: "limitless", apis: &["limitless"], sockets: &[], size_key: "universe.markets", open };
 
 /// Rows of a page when nobody says how many.
 const PAGE_DEFAULT: usize = 10;
@@ -63,7 +65,8 @@ pub enum OverCap {
     Empty,
 }
 
-fn open(config: &SimConfig, start_ms: i64) -> Opened {
+fn open(config: &SimConfig, clock: &Arc<dyn Clock>) -> Opened {
+    let start_ms = clock.wall().ms().get();
     let here = &config.limitless;
     let usual = Usual { levels: 10, ticks: &[10], texts: 3 };
     let seed = Dice::at(&[config.seed, 0x11417]).next();
@@ -72,6 +75,7 @@ fn open(config: &SimConfig, start_ms: i64) -> Opened {
         venue: Box::new(Limitless { universe, rules: here.rules.clone(), seed }),
         limits: here.limits.clone().unwrap_or_else(usual_limits),
         faults: here.faults.clone(),
+        floor: None,
     }
 }
 

@@ -32,6 +32,10 @@ use crate::limit::{Limits, RetryAfter, Verdict};
 use crate::stats::{EndpointStats, Stats};
 use crate::text::{Query, http_date, pair};
 use crate::venue::{Answer, Ask, Opened, Venue, VenueSpec};
+use crate::ws::fault::{LogEntry, StreamFault};
+use crate::ws::floor::{ConnectionView, Floor};
+use crate::ws::journal::{JournalEntry, StreamCounts};
+use crate::ws::upgrade::{Handshake, Pending};
 
 /// The largest request taken; 500 token ids are 48 KB.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
@@ -54,6 +58,7 @@ impl Sim {
         let addr = listener.local_addr().map_err(refused)?;
         let house = Arc::new(House::new(&config, clock));
         let (stop, stopped) = watch::channel(false);
+        house.begin_stream_faults()?;
         let accepting = tokio::spawn(accept_all(listener, Arc::clone(&house), stopped));
         Ok(Self { addr, house, stop, accepting })
     }
@@ -68,9 +73,16 @@ impl Sim {
         format!("http://{}/{api}", self.addr)
     }
 
-    /// Every API and its address, in the order of the table.
+    /// The address of a venue's streams: `socket("binance/ws")`.
+    pub fn socket(&self, path: &str) -> String {
+        format!("ws://{}/{path}", self.addr)
+    }
+
+    /// Every API and its address, in the order of the table; then every socket and its.
     pub fn bases(&self) -> Vec<(&'static str, String)> {
-        VENUES.iter().flat_map(|spec| spec.apis).map(|api| (*api, self.base(api))).collect()
+        let apis = VENUES.iter().flat_map(|spec| spec.apis).map(|api| (*api, self.base(api)));
+        let sockets = VENUES.iter().flat_map(|spec| spec.sockets).map(|path| (*path, self.socket(path)));
+        apis.chain(sockets).collect()
     }
 
     /// What was asked and answered since the start.
@@ -83,6 +95,52 @@ impl Sim {
         self.house.set_faults(venue, faults)
     }
 
+    /// Lets something go wrong with a venue's streams. Gives its number in the log.
+    pub fn inject(&self, venue: &str, fault: &StreamFault) -> Result<u64, SimError> {
+        self.house.inject(venue, fault)
+    }
+
+    /// Lifts every fault of a venue's streams that is in force.
+    pub fn lift(&self, venue: &str) -> Result<(), SimError> {
+        self.house.floor(venue)?.lift();
+        Ok(())
+    }
+
+    /// What was done to the streams of all venues, by venue and then in the order in which it was asked for.
+    pub fn log(&self) -> Vec<LogEntry> {
+        self.house.floors().flat_map(|floor| floor.log()).collect()
+    }
+
+    /// The connections a venue has.
+    pub fn connections(&self, venue: &str) -> Result<Vec<ConnectionView>, SimError> {
+        Ok(self.house.floor(venue)?.connections())
+    }
+
+    /// What went out at a venue, by `channel symbol`.
+    pub fn counts(&self, venue: &str) -> Result<StreamCounts, SimError> {
+        Ok(self.house.floor(venue)?.counts())
+    }
+
+    /// Every frame of a stream that went out, if the journal is kept.
+    pub fn journal(&self, venue: &str, channel: &str, symbol: &str) -> Result<Vec<JournalEntry>, SimError> {
+        Ok(self.house.floor(venue)?.journal(channel, symbol))
+    }
+
+    /// Lets happen on the streams what is due by the clock, waiting for clients that are slow to read. For
+    /// [`Pace::Manual`](crate::Pace::Manual).
+    pub async fn catch_up(&self) {
+        for floor in self.house.floors() {
+            floor.catch_up().await;
+        }
+    }
+
+    /// The same, and waits until all of it has been written to the connections.
+    pub async fn settle(&self) {
+        for floor in self.house.floors() {
+            floor.settle().await;
+        }
+    }
+
     /// Ends every connection and waits for the tasks to be gone.
     pub async fn stop(self) {
         let _ = self.stop.send(true);
@@ -93,6 +151,9 @@ impl Sim {
 /// Takes connections until told to stop; then ends those it has.
 async fn accept_all(listener: TcpListener, house: Arc<House>, mut stopped: watch::Receiver<bool>) {
     let mut connections = JoinSet::new();
+    for floor in house.floors() {
+        connections.spawn(Arc::clone(floor).run());
+    }
     loop {
         tokio::select! {
             biased;
@@ -111,28 +172,37 @@ async fn accept_all(listener: TcpListener, house: Arc<House>, mut stopped: watch
 async fn serve(stream: TcpStream, client: IpAddr, house: Arc<House>) {
     let _ = stream.set_nodelay(true);
     let reset = Arc::new(Notify::new());
+    let pending = Arc::new(Mutex::new(None));
     let service = service_fn(|request| {
-        let (house, reset) = (Arc::clone(&house), Arc::clone(&reset));
-        async move { Ok::<_, Infallible>(house.answer(client, request, &reset).await) }
+        let (house, reset, pending) = (Arc::clone(&house), Arc::clone(&reset), Arc::clone(&pending));
+        async move { Ok::<_, Infallible>(house.answer(client, request, &reset, &pending).await) }
     });
     // The date is the clock's, not the machine's: see `Desk::respond`.
-    let mut connection =
-        http1::Builder::new().auto_date_header(false).serve_connection(TokioIo::new(stream), service);
+    let mut connection = http1::Builder::new()
+        .auto_date_header(false)
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
     tokio::select! {
         biased;
         () = reset.notified() => {
-            let stream = connection.into_parts().io.into_inner();
-            let _ = stream.set_zero_linger(); // closing then sends a reset
+            if let Some(parts) = connection.into_parts() {
+                let _ = parts.io.into_inner().set_zero_linger(); // closing then sends a reset
+            }
+            return;
         }
         // An error here is a client that went away, or a body that was cut off on purpose.
         _ = &mut connection => {}
     }
+    let upgraded: Option<Pending> = lock(&pending).take();
+    if let Some(upgraded) = upgraded {
+        upgraded.run().await;
+    }
 }
 
 /// Every venue, and what they share.
-struct House {
-    clock: Arc<dyn Clock>,
-    desks: Vec<Desk>,
+pub(crate) struct House {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) desks: Vec<Desk>,
 }
 
 impl std::fmt::Debug for House {
@@ -143,8 +213,9 @@ impl std::fmt::Debug for House {
 }
 
 /// One venue, its limits, its faults and its figures.
-struct Desk {
-    spec: &'static VenueSpec,
+pub(crate) struct Desk {
+    pub(crate) spec: &'static VenueSpec,
+    pub(crate) floor: Option<Arc<Floor>>,
     venue: Box<dyn Venue>,
     seed: u64,
     gzip: bool,
@@ -175,10 +246,11 @@ impl House {
     fn new(config: &SimConfig, clock: Arc<dyn Clock>) -> Self {
         let (start_ms, now) = (clock.wall().ms().get(), clock.monotonic());
         let open = |(number, spec): (u64, &&'static VenueSpec)| {
-            let Opened { venue, limits, faults } = (spec.open)(config, start_ms);
+            let Opened { venue, limits, faults, floor } = (spec.open)(config, &clock);
             venue.set_rates(start_ms, faults.births_per_min, faults.deaths_per_min);
             Desk {
                 spec,
+                floor,
                 venue,
                 seed: Dice::at(&[config.seed, number, 0xde5c]).next(),
                 gzip: config.gzip,
@@ -188,10 +260,18 @@ impl House {
                 stats: Mutex::default(),
             }
         };
-        Self { clock, desks: (0..).zip(VENUES).map(open).collect() }
+        let desks = (0..).zip(VENUES).map(open).collect();
+        Self { clock, desks }
     }
 
-    async fn answer(&self, client: IpAddr, request: Request<Incoming>, reset: &Notify) -> Response<SimBody> {
+    async fn answer(
+        &self,
+        client: IpAddr,
+        mut request: Request<Incoming>,
+        reset: &Notify,
+        pending: &Mutex<Option<Pending>>,
+    ) -> Response<SimBody> {
+        let handshake = Handshake::of(&mut request);
         let (head, body) = request.into_parts();
         let Ok(body) = Limited::new(body, REQUEST_BYTES_MAX).collect().await else {
             return plain(Answer::text(413, "Payload Too Large"));
@@ -199,13 +279,15 @@ impl House {
         let body = body.to_bytes();
         let path = head.uri.path().trim_start_matches('/');
         let (first, rest) = path.split_once('/').unwrap_or((path, ""));
+        let query = Query(head.uri.query().unwrap_or(""));
         if first == "_sim" {
-            return plain(self.control(&head.method, rest, &body));
+            return plain(self.control(&head.method, rest, query, &body));
         }
         let Some(desk) = self.desks.iter().find(|desk| desk.spec.id == first) else {
             return plain(Answer::text(404, "404: no such venue; GET /_sim/stats names those there are\n"));
         };
-        let query = Query(head.uri.query().unwrap_or(""));
+        let upgrades = desk.floor.as_ref().zip(handshake).filter(|(floor, _)| floor.has_socket(rest));
+        let endpoint = if upgrades.is_some() { "ws" } else { desk.venue.endpoint(&head.method, rest) };
         let visit = Visit {
             client,
             method: &head.method,
@@ -213,56 +295,61 @@ impl House {
             query,
             headers: &head.headers,
             body: &body,
-            endpoint: desk.venue.endpoint(&head.method, rest),
+            endpoint,
         };
-        desk.serve(&visit, &*self.clock, reset).await
-    }
-
-    fn control(&self, method: &Method, path: &str, body: &[u8]) -> Answer {
-        match (method.as_str(), path) {
-            ("GET", "stats") => json(&self.stats()),
-            ("GET", "faults") => {
-                let now = self.now();
-                let in_force = self.desks.iter().map(|desk| (desk.spec.id, Faults::clone(&desk.faults(now))));
-                json(&in_force.collect::<BTreeMap<_, _>>())
-            }
-            ("POST", "faults") => match self.set_faults_from(body) {
-                Ok(()) => Answer::json(200, r#"{"ok":true}"#),
-                Err(error) => Answer::json(400, pair("error", &error.to_string())),
-            },
-            _ => Answer::json(404, pair("error", "GET stats, GET faults, POST faults")),
+        match upgrades {
+            Some((floor, handshake)) => desk.upgrade(&visit, floor, handshake, &*self.clock, pending),
+            None => desk.serve(&visit, &*self.clock, reset).await,
         }
     }
 
-    /// All or nothing: a mistake in one venue's faults changes none.
-    fn set_faults_from(&self, body: &[u8]) -> Result<(), SimError> {
-        let wrong = |error: serde_json::Error| SimError::config("faults", error.to_string());
-        let wanted: BTreeMap<String, Faults> = serde_json::from_slice(body).map_err(wrong)?;
-        for (venue, faults) in &wanted {
-            self.desk(venue)?;
-            check_faults(venue, faults)?;
-        }
-        wanted.into_iter().try_for_each(|(venue, faults)| self.set_faults(&venue, faults))
-    }
-
-    fn set_faults(&self, venue: &str, faults: Faults) -> Result<(), SimError> {
+    pub(crate) fn set_faults(&self, venue: &str, faults: Faults) -> Result<(), SimError> {
         check_faults(venue, &faults)?;
         let desk = self.desk(venue)?;
         desk.venue.set_rates(self.clock.wall().ms().get(), faults.births_per_min, faults.deaths_per_min);
+        if let Some(floor) = &desk.floor {
+            floor.lift();
+        }
+        for fault in &faults.stream {
+            self.inject(venue, fault)?;
+        }
         *lock(&desk.trouble) = Trouble::new(faults, self.clock.monotonic());
         Ok(())
     }
 
-    fn desk(&self, venue: &str) -> Result<&Desk, SimError> {
+    /// Puts in force what is configured to go wrong with streams.
+    fn begin_stream_faults(&self) -> Result<(), SimError> {
+        for desk in &self.desks {
+            let faults = Arc::clone(&lock(&desk.trouble).faults);
+            faults.stream.iter().try_for_each(|fault| self.inject(desk.spec.id, fault).map(drop))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn inject(&self, venue: &str, fault: &StreamFault) -> Result<u64, SimError> {
+        let wrong = |reason| SimError::config(format!("{venue}.faults.stream"), reason);
+        self.floor(venue)?.inject(fault).map_err(wrong)
+    }
+
+    pub(crate) fn floors(&self) -> impl Iterator<Item = &Arc<Floor>> {
+        self.desks.iter().filter_map(|desk| desk.floor.as_ref())
+    }
+
+    pub(crate) fn floor(&self, venue: &str) -> Result<&Arc<Floor>, SimError> {
+        let none = || SimError::config(venue, "has no streams");
+        self.desk(venue)?.floor.as_ref().ok_or_else(none)
+    }
+
+    pub(crate) fn desk(&self, venue: &str) -> Result<&Desk, SimError> {
         let unknown = || SimError::config(venue, "is not a venue of the simulation");
         self.desks.iter().find(|desk| desk.spec.id == venue).ok_or_else(unknown)
     }
 
-    fn stats(&self) -> Stats {
+    pub(crate) fn stats(&self) -> Stats {
         self.desks.iter().map(|desk| (desk.spec.id, lock(&desk.stats).clone())).collect()
     }
 
-    fn now(&self) -> (i64, Monotonic) {
+    pub(crate) fn now(&self) -> (i64, Monotonic) {
         (self.clock.wall().ms().get(), self.clock.monotonic())
     }
 }
@@ -317,6 +404,34 @@ impl Desk {
         }
     }
 
+    /// Lets a client in to the streams, if the limits and the faults for `ws` have nothing against it.
+    fn upgrade(
+        &self,
+        visit: &Visit<'_>,
+        floor: &Arc<Floor>,
+        handshake: Handshake,
+        clock: &dyn Clock,
+        pending: &Mutex<Option<Pending>>,
+    ) -> Response<SimBody> {
+        self.count(visit.endpoint, |stats| stats.requests += 1);
+        if let Verdict::Refuse { wait, retry_after } = self.judge(visit, clock) {
+            self.count(visit.endpoint, |stats| stats.refusals += 1);
+            let refused = Answer::text(429, "Too Many Requests");
+            return self.respond(visit, retry_at(refused, &retry_after, clock, wait), clock);
+        }
+        let Some((conn, line)) = floor.open(visit.path, visit.query) else {
+            return self.respond(visit, Answer::text(503, "too many connections"), clock);
+        };
+        let mut response = self.respond(visit, Answer::text(101, ""), clock);
+        let headers = response.headers_mut();
+        headers.remove(header::CONTENT_TYPE);
+        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+        headers.insert(header::SEC_WEBSOCKET_ACCEPT, handshake.accept.clone());
+        *lock(pending) = Some(Pending { handshake, floor: Arc::clone(floor), conn, line });
+        response
+    }
+
     fn judge(&self, visit: &Visit<'_>, clock: &dyn Clock) -> Verdict {
         let now = clock.monotonic();
         self.faults((clock.wall().ms().get(), now)); // those whose time is over are taken out of force
@@ -330,7 +445,7 @@ impl Desk {
     }
 
     /// The faults in force; those whose time is over are not.
-    fn faults(&self, (now_ms, now): (i64, Monotonic)) -> Arc<Faults> {
+    pub(crate) fn faults(&self, (now_ms, now): (i64, Monotonic)) -> Arc<Faults> {
         let mut trouble = lock(&self.trouble);
         if let Some(until) = trouble.until.filter(|until| *until <= now) {
             *trouble = Trouble::new(Faults::default(), now);
@@ -353,6 +468,7 @@ impl Desk {
             path: visit.path,
             query: visit.query,
             body: visit.body,
+            client: visit.client,
             now_ms: clock.wall().ms().get(),
             twist: fate.twist,
         };
@@ -464,10 +580,6 @@ fn plain(answer: Answer) -> Response<SimBody> {
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(answer.content_type));
     headers.extend(answer.headers);
     response
-}
-
-fn json(value: &impl serde::Serialize) -> Answer {
-    Answer::json(200, serde_json::to_vec(value).expect("plain data"))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,6 +1,10 @@
 //! What a simulated venue provides. The rest (sockets, limits, faults, figures) is the same for all.
 
+use std::net::IpAddr;
+use std::sync::Arc;
+
 use bytes::Bytes;
+use catchment_model::Clock;
 use hyper::Method;
 use hyper::header::{HeaderName, HeaderValue};
 
@@ -8,6 +12,7 @@ use crate::config::SimConfig;
 use crate::faults::{Faults, Twist};
 use crate::limit::LimitRule;
 use crate::text::Query;
+use crate::ws::floor::Floor;
 
 /// A venue's line in the table.
 #[derive(Debug)]
@@ -16,7 +21,11 @@ pub struct VenueSpec {
     pub id: &'static str,
     /// Its APIs, as paths below the server's address.
     pub apis: &'static [&'static str],
-    pub(crate) open: fn(&SimConfig, start_ms: i64) -> Opened,
+    /// Where its streams are, likewise.
+    pub sockets: &'static [&'static str],
+    /// The key below its own that says how many markets it has.
+    pub(crate) size_key: &'static str,
+    pub(crate) open: fn(&SimConfig, &Arc<dyn Clock>) -> Opened,
 }
 
 /// A venue, ready to be asked.
@@ -24,6 +33,8 @@ pub(crate) struct Opened {
     pub(crate) venue: Box<dyn Venue>,
     pub(crate) limits: Vec<LimitRule>,
     pub(crate) faults: Faults,
+    /// Its streams, if it has any.
+    pub(crate) floor: Option<Arc<Floor>>,
 }
 
 pub(crate) trait Venue: Send + Sync {
@@ -50,6 +61,7 @@ pub(crate) struct Ask<'a> {
     pub(crate) path: &'a str,
     pub(crate) query: Query<'a>,
     pub(crate) body: &'a [u8],
+    pub(crate) client: IpAddr,
     pub(crate) now_ms: i64,
     pub(crate) twist: Twist,
 }

@@ -8,9 +8,10 @@ mod gamma;
 mod hash;
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use bytes::BytesMut;
+use catchment_model::Clock;
 use hyper::Method;
 use serde::{Deserialize, Serialize};
 
@@ -21,8 +22,13 @@ use crate::text::pair;
 use crate::universe::{Names, Universe, Usual};
 use crate::venue::{Answer, Ask, Opened, Venue, VenueSpec, is_default_user_agent};
 
-pub(crate) static SPEC: VenueSpec =
-    VenueSpec { id: "polymarket", apis: &["polymarket/clob", "polymarket/gamma"], open };
+pub(crate) static SPEC: VenueSpec = VenueSpec {
+    id: "polymarket",
+    apis: &["polymarket/clob", "polymarket/gamma"],
+    sockets: &[],
+    size_key: "universe.markets",
+    open,
+};
 
 /// What only Polymarket has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,7 +58,8 @@ impl Default for PolymarketRules {
     }
 }
 
-fn open(config: &SimConfig, start_ms: i64) -> Opened {
+fn open(config: &SimConfig, clock: &Arc<dyn Clock>) -> Opened {
+    let start_ms = clock.wall().ms().get();
     let config_here = &config.polymarket;
     let usual = Usual { levels: 39, ticks: &[100, 10, 10], texts: 2 };
     let seed = Dice::at(&[config.seed, 0x9017]).next();
@@ -61,6 +68,7 @@ fn open(config: &SimConfig, start_ms: i64) -> Opened {
         venue: Box::new(Polymarket { universe, rules: config_here.rules.clone(), spare: Mutex::default() }),
         limits: config_here.limits.clone().unwrap_or_else(published),
         faults: config_here.faults.clone(),
+        floor: None,
     }
 }
 
