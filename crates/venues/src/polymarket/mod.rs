@@ -8,6 +8,7 @@
 //! of a market are one book seen from two sides; throttling shows as delay before it shows as 429.
 
 mod books;
+pub mod events;
 mod fuzz;
 mod gamma;
 mod hash;
