@@ -1,0 +1,115 @@
+//! Connections: subscribing, breaking, being replaced.
+
+use serde_json::Value;
+
+use crate::rig::{Start, gap, sequences};
+use crate::stage::{Session, Stage, trade};
+
+const TRADES: &[(&str, &str)] = &[("trades", "BTC/USDT"), ("trades", "ETH/USDT")];
+
+async fn subscribed(stage: &mut Stage) -> Session {
+    let mut session = stage.session().await;
+    let (method, mut streams) = session.binance().await;
+    streams.sort();
+    assert_eq!((method.as_str(), streams.join(" ").as_str()), ("SUBSCRIBE", "btcusdt@trade ethusdt@trade"));
+    session
+}
+
+fn times(records: &[Value], symbol: &str) -> Vec<i64> {
+    let of = records.iter().filter(|line| line["channel"] == "trades" && line["symbol"] == symbol);
+    of.map(|line| line["received_at_ms"].as_i64().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn messages_are_stored_as_they_came() {
+    let mut stage = Stage::silent().await;
+    let rig = Start::venue("binance", TRADES).on(&stage);
+    let mut session = subscribed(&mut stage).await;
+    session.trade("BTCUSDT", 7).await;
+    let records = rig.wait_for("trades", 1).await;
+    assert!(rig.has_payload(&trade("BTCUSDT", 7)), "byte for byte");
+    assert_eq!(records[0]["exchange"], "binance");
+    assert_eq!((&records[0]["message_id"], &records[0]["sequence"]), (&"7".into(), &7.into()));
+    assert_eq!((&records[0]["symbol"], &records[0]["source"]), (&"BTC/USDT".into(), &"ws:public-0.1".into()));
+    assert_eq!(records[0]["server_time_ms"], 1_700_000_000_000_i64);
+    let (_, status) = rig.finish().await;
+    assert_eq!((status.counts.messages, status.counts.gaps_told), (1, 0));
+}
+
+#[tokio::test]
+async fn a_lost_connection_is_a_gap_with_exact_bounds() {
+    let mut stage = Stage::silent().await;
+    let rig = Start::venue("binance", TRADES).on(&stage);
+    let mut session = subscribed(&mut stage).await;
+    for (symbol, number) in [("BTCUSDT", 1), ("BTCUSDT", 2), ("ETHUSDT", 50)] {
+        session.trade(symbol, number).await;
+    }
+    rig.wait_for("trades", 3).await;
+    session.cut();
+    let mut session = subscribed(&mut stage).await;
+    session.trade("BTCUSDT", 6).await; // three are missing
+    session.trade("ETHUSDT", 51).await; // none is
+    session.trade("BTCUSDT", 7).await;
+    rig.wait_for("trades", 6).await;
+    let (records, status) = rig.finish().await;
+
+    let gaps: Vec<&Value> = records.iter().filter(|line| line["channel"] == "gaps").collect();
+    let told: Vec<String> = gaps.iter().map(|record| gap(record)).collect();
+    assert_eq!(told, ["trades BTC/USDT disconnect 3..5", "trades ETH/USDT disconnect -..-"]);
+    for (record, symbol, before, missing) in [(gaps[0], "BTC/USDT", 1, 3), (gaps[1], "ETH/USDT", 0, 0)] {
+        let (payload, times) = (&record["payload"], times(&records, symbol));
+        assert_eq!(payload["from_ms"], times[before], "the last good one before");
+        assert_eq!(payload["to_ms"], times[before + 1], "the first good one after");
+        assert_eq!((&payload["records"], &payload["connection"]), (&missing.into(), &"public-0.1".into()));
+    }
+    assert_eq!(status.counts.disconnects, 1);
+}
+
+#[tokio::test]
+async fn a_replaced_connection_loses_and_doubles_nothing() {
+    const SWITCHES: u64 = 50;
+    let mut stage = Stage::silent().await;
+    let mut rig = Start::venue("binance", TRADES).on(&stage);
+    let mut current = subscribed(&mut stage).await;
+    let mut next = 1;
+    for switch in 1..=SWITCHES {
+        for n in next..next + 5 {
+            current.trade("BTCUSDT", n).await;
+            current.trade("ETHUSDT", n).await;
+        }
+        next += 5;
+        current.say(r#"{"stream":"!serverShutdown","data":{"e":"serverShutdown","E":1700000000000}}"#).await;
+        let mut fresh = subscribed(&mut stage).await;
+        // Both bring the same, one of them a little behind; which one changes from switch to switch.
+        let lead = switch % 4;
+        for n in next..next + 10 {
+            let (ahead, behind) =
+                if switch % 2 == 0 { (&mut current, &mut fresh) } else { (&mut fresh, &mut current) };
+            ahead.trade("BTCUSDT", n).await;
+            ahead.trade("ETHUSDT", n).await;
+            if n >= next + lead {
+                behind.trade("BTCUSDT", n - lead).await;
+                behind.trade("ETHUSDT", n - lead).await;
+            }
+        }
+        let late = next + 10 - lead;
+        next += 10;
+        // The one behind may be the one that goes on.
+        for n in late..next {
+            fresh.trade("BTCUSDT", n).await;
+            fresh.trade("ETHUSDT", n).await;
+        }
+        // The old one is left when the new one has taken over.
+        assert!(current.is_left().await);
+        current = fresh;
+    }
+    current.trade("BTCUSDT", next).await;
+    current.trade("ETHUSDT", next).await;
+    rig.wait_for("trades", 2 * next as usize).await;
+    rig.wait_status("the last switch", |status| status.counts.switches == SWITCHES).await;
+    let (records, status) = rig.finish().await;
+    for symbol in ["BTC/USDT", "ETH/USDT"] {
+        assert_eq!(sequences(&records, "trades", symbol), (1..=next).collect::<Vec<_>>(), "{symbol}");
+    }
+    assert_eq!((status.counts.gaps_told, status.counts.disconnects), (0, 0));
+}
