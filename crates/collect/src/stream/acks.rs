@@ -192,11 +192,12 @@ impl AckLedger {
         self.requests.pop_front().map(|(_, places)| places).unwrap_or_default()
     }
 
-    /// A message has come.
+    /// A message has come. Where a subscription begins with a snapshot, nothing else shows that it was made: other
+    /// messages may be left over from the one before.
     #[inline]
-    pub(crate) fn flows(&mut self, place: usize) {
+    pub(crate) fn flows(&mut self, place: usize, is_snapshot: bool) {
         let entry = &mut self.entries[place];
-        if entry.standing != Standing::Flowing {
+        if entry.standing != Standing::Flowing && (is_snapshot || !entry.needs_first) {
             entry.standing = Standing::Flowing;
             (entry.failures, entry.alone, entry.fault) = (0, false, None);
         }
@@ -304,7 +305,9 @@ mod tests {
             assert!(!acks.acknowledged(place, at(2)));
         }
         assert!(!acks.is_settled(), "the snapshot is yet to come");
-        acks.flows(0);
+        acks.flows(0, false);
+        assert!(!acks.is_settled(), "that was no snapshot");
+        acks.flows(0, true);
         assert!(acks.is_settled(), "the other may stay quiet");
         assert_eq!((acks.look(at(1_000)), acks.counts()), (vec![], (2, 0)));
         assert_eq!(acks.answered(1), Vec::<usize>::new());
@@ -315,7 +318,7 @@ mod tests {
         let mut acks = ledger(&[false]);
         acks.take_due(at(0));
         acks.sent(1, &[0], at(0));
-        acks.flows(0);
+        acks.flows(0, false);
         assert!(!acks.acknowledged(0, at(1)));
         assert_eq!((acks.standing(0), acks.look(at(100))), (Standing::Flowing, vec![]));
     }
@@ -356,7 +359,7 @@ mod tests {
         acks.sent(1, &[0], at(now));
         acks.acknowledged(0, at(now));
         assert_eq!(acks.look(at(now + 15)), [(0, Fault::Mute)], "acknowledged, and no snapshot came");
-        acks.flows(0);
+        acks.flows(0, true);
         assert_eq!(acks.counts(), (1, 0));
     }
 

@@ -265,7 +265,7 @@ impl Shard {
         let Some(link) = self.current.as_mut() else { return };
         for place in std::iter::once(data.wanted).chain(data.also.iter().copied()) {
             link.spoke[place as usize] = true;
-            link.acks.flows(place as usize);
+            link.acks.flows(place as usize, data.is_snapshot);
         }
         if let Some(overlap) = &mut self.overlap {
             let (place, mark) = (data.wanted as usize, self.core.mark(data));
@@ -293,7 +293,7 @@ impl Shard {
         let is_opening = data.is_snapshot && !link.spoke[place];
         for place in std::iter::once(data.wanted).chain(data.also.iter().copied()) {
             link.spoke[place as usize] = true;
-            link.acks.flows(place as usize);
+            link.acks.flows(place as usize, data.is_snapshot);
         }
         if is_opening {
             // What a subscription begins with. A book is stored, beside the changes that the old socket brings; trades
@@ -693,12 +693,13 @@ impl Shard {
     }
 
     async fn finish(mut self) {
-        let wall = self.ground.clock.wall();
+        let (now, wall) = (self.ground.clock.monotonic(), self.ground.clock.wall());
+        self.tell_status(now);
         self.current.iter_mut().chain(&mut self.standby).for_each(|link| link.socket.close());
         if let Some(overlap) = self.overlap.take().filter(|overlap| !overlap.has_switched()) {
             // The old one was recorded until now; what the new one has beyond it is not ours to lose.
             self.overlap = Some(overlap);
-            self.switch(None, self.ground.clock.monotonic());
+            self.switch(None, now);
         }
         for told in self.core.gaps.end(wall.ms()) {
             self.core.tell(&told, wall, &mut self.draft);

@@ -193,7 +193,7 @@ impl Shard {
         }
     }
 
-    fn tell_status(&mut self, now: Monotonic) {
+    pub(super) fn tell_status(&mut self, now: Monotonic) {
         let link = self.current.as_ref();
         let (subscribed, _) = link.map_or((0, 0), |link| link.acks.counts());
         let state = match (&self.current, &self.standby) {

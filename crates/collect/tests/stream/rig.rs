@@ -11,7 +11,9 @@ use catchment_collect::stream::{
 use catchment_collect::{Courier, CourierSettings};
 use catchment_governor::{Governor, Limits, MemoryBudget, Open, Parts, Settings};
 use catchment_model::{Clock, SystemClock};
-use catchment_pipeline::{Batch, Delivery, Pipeline, PipelineConfig, Sink, SinkError, Spool, SpoolConfig};
+use catchment_pipeline::{
+    Batch, Delivery, OnFull, Pipeline, PipelineConfig, Sink, SinkError, Spool, SpoolConfig,
+};
 use catchment_venues::stream::Descriptor;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -33,19 +35,24 @@ pub(crate) fn quick() -> StreamSettings {
         },
         redial: RedialSettings { first: ms(2), max: ms(20), healthy_after: ms(100) },
         overlap: OverlapSettings { min: ms(40), max: ms(2_000), ..OverlapSettings::default() },
-        silence: SilenceSettings {
-            doubt_min: ms(100),
-            doubt_max: ms(400),
-            ask_every_max: ms(2_000),
-            grace: ms(60),
-            alone_min: ms(500),
-            asks_max: 4,
-        },
         gaps: GapSettings { tell_after: ms(1_500), piece: ms(60_000), late_by: ms(30) },
         tick: ms(5),
         look_every: ms(10),
         seed: 1,
         ..StreamSettings::default()
+    }
+}
+
+/// Silence that is told within a second.
+pub(crate) fn impatient() -> SilenceSettings {
+    let ms = Duration::from_millis;
+    SilenceSettings {
+        doubt_min: ms(100),
+        doubt_max: ms(400),
+        ask_every_max: ms(2_000),
+        grace: ms(60),
+        alone_min: ms(500),
+        asks_max: 4,
     }
 }
 
@@ -97,6 +104,7 @@ pub(crate) struct Start<'a> {
     pub(crate) settings: StreamSettings,
     pub(crate) pipeline: PipelineConfig,
     pub(crate) delivery: Delivery,
+    pub(crate) spool_bytes: u64,
 }
 
 impl<'a> Start<'a> {
@@ -107,7 +115,14 @@ impl<'a> Start<'a> {
 
     pub(crate) fn described(descriptor: Descriptor, streams: &'a [(&'a str, &'a str)]) -> Self {
         let delivery = Delivery { batch_age: Duration::from_millis(1), ..Delivery::default() };
-        Self { descriptor, streams, settings: quick(), pipeline: PipelineConfig::default(), delivery }
+        Self {
+            descriptor,
+            streams,
+            settings: quick(),
+            pipeline: PipelineConfig::default(),
+            delivery,
+            spool_bytes: 1 << 30,
+        }
     }
 
     pub(crate) fn on(self, stage: &Stage) -> Rig {
@@ -118,7 +133,13 @@ impl<'a> Start<'a> {
             count: watch::Sender::new(0),
             stalled: watch::Sender::new(false),
         };
-        let spool = Spool::in_memory(SpoolConfig::at("unused"), 7);
+        let spool = SpoolConfig {
+            segment_bytes_max: self.spool_bytes / 4,
+            total_bytes_max: self.spool_bytes,
+            on_full: OnFull::Block,
+            ..SpoolConfig::at("unused")
+        };
+        let spool = Spool::in_memory(spool, 7);
         let sinks = vec![(Arc::new(shelf.clone()) as Arc<dyn Sink>, self.delivery)];
         let pipeline = Pipeline::start(spool, sinks, self.pipeline, Arc::clone(&clock)).unwrap();
         let (http, ws) = (format!("http://{}", stage.addr), format!("ws://{}", stage.addr));
@@ -179,6 +200,13 @@ impl Rig {
         self.wait_until(&format!("{count} records of {channel}"), |rig| rig.records(channel).len() >= count)
             .await;
         self.records(channel)
+    }
+
+    /// Waits until so many records of any kind are there.
+    pub(crate) async fn wait_count(&self, count: usize) {
+        let mut seen = self.shelf.count.subscribe();
+        let waited = timeout(PATIENCE, seen.wait_for(|seen| *seen >= count)).await;
+        assert!(waited.is_ok(), "waited in vain for {count} records");
     }
 
     pub(crate) async fn wait_until(&self, what: &str, holds: impl Fn(&Self) -> bool) {

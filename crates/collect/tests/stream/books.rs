@@ -1,0 +1,181 @@
+//! Books: verified, written whole, begun anew one by one.
+
+use serde_json::{Value, json};
+
+use crate::rig::{Rig, Start, gap, sequences};
+use crate::stage::{Session, Stage};
+
+const BOOKS: &[(&str, &str)] = &[("book_delta", "BTC/USDT"), ("book_delta", "ETH/USDT")];
+
+/// Bybit's next command, acknowledged: what it does, and its topics.
+async fn bybit(session: &mut Session) -> (String, Vec<String>) {
+    let command: Value = serde_json::from_str(&session.heard().await).unwrap();
+    let (op, id) = (command["op"].as_str().unwrap(), &command["req_id"]);
+    session
+        .say(json!({"success": true, "ret_msg": op, "conn_id": "c", "req_id": id, "op": op}).to_string())
+        .await;
+    let topics = command["args"].as_array().unwrap().iter();
+    (op.to_owned(), topics.map(|topic| topic.as_str().unwrap().to_owned()).collect())
+}
+
+fn bybit_book(symbol: &str, kind: &str, number: u64, bid: &str) -> String {
+    json!({
+        "topic": format!("orderbook.200.{symbol}"), "type": kind, "ts": 1_700_000_000_000_i64,
+        "data": {"s": symbol, "b": [[bid, "1"]], "a": [["900", "2"]], "u": number, "seq": number}, "cts": 1
+    })
+    .to_string()
+}
+
+fn gaps(rig: &Rig) -> Vec<String> {
+    rig.records("gaps").iter().map(gap).collect()
+}
+
+#[tokio::test]
+async fn one_book_is_begun_anew_while_the_others_flow() {
+    let mut stage = Stage::silent().await;
+    let rig = Start::venue("bybit", BOOKS).on(&stage);
+    let mut session = stage.session().await;
+    assert_eq!(bybit(&mut session).await.1.len(), 2);
+    for (symbol, bid) in [("BTCUSDT", "100"), ("ETHUSDT", "10")] {
+        session.say(bybit_book(symbol, "snapshot", 10, bid)).await;
+    }
+    rig.wait_for("orderbook", 2).await;
+    session.say(bybit_book("BTCUSDT", "delta", 11, "101")).await;
+    session.say(bybit_book("BTCUSDT", "delta", 14, "102")).await; // two are missing
+    session.say(bybit_book("ETHUSDT", "delta", 11, "11")).await;
+    assert_eq!(
+        bybit(&mut session).await,
+        ("unsubscribe".to_owned(), vec!["orderbook.200.BTCUSDT".to_owned()])
+    );
+    // The other flows meanwhile; what is left over of the one is stored and not believed.
+    session.say(bybit_book("BTCUSDT", "delta", 15, "103")).await;
+    session.say(bybit_book("ETHUSDT", "delta", 12, "12")).await;
+    assert_eq!(bybit(&mut session).await, ("subscribe".to_owned(), vec!["orderbook.200.BTCUSDT".to_owned()]));
+    session.say(bybit_book("ETHUSDT", "delta", 13, "13")).await;
+    session.say(bybit_book("BTCUSDT", "snapshot", 40, "140")).await;
+    session.say(bybit_book("BTCUSDT", "delta", 41, "141")).await;
+    session.say(bybit_book("ETHUSDT", "delta", 14, "14")).await;
+    let books = rig.wait_for("orderbook", 3).await;
+    rig.wait_for("book_delta", 11).await;
+    assert_eq!(books[2]["symbol"], "BTC/USDT");
+    assert_eq!(books[2]["payload"]["bids"], json!([["140", "1"]]));
+    assert_eq!(books[2]["payload"]["extra"]["sequence"], 40);
+    let checks = rig.records("book_checks");
+    assert_eq!(checks.len(), 1, "{checks:#?}");
+    assert_eq!((&checks[0]["symbol"], &checks[0]["payload"]["outcome"]), (&"BTC/USDT".into(), &"gap".into()));
+    assert_eq!(checks[0]["payload"]["resync"], "resubscribe");
+    assert_eq!(gaps(&rig), ["book_delta BTC/USDT sequence 12..13"]);
+    let record = &rig.records("gaps")[0]["payload"];
+    let (records, status) = rig.finish().await;
+    assert_eq!(sequences(&records, "book_delta", "ETH/USDT"), [10, 11, 12, 13, 14]);
+    assert_eq!(
+        sequences(&records, "book_delta", "BTC/USDT"),
+        [10, 11, 14, 15, 40, 41],
+        "raw messages are always stored"
+    );
+    let time = |number: u64| {
+        let of = |line: &&Value| line["symbol"] == "BTC/USDT" && line["sequence"] == number;
+        records.iter().find(of).unwrap()["received_at_ms"].clone()
+    };
+    assert_eq!(
+        (&record["from_ms"], &record["to_ms"]),
+        (&time(11), &time(40)),
+        "from the last good one to the next"
+    );
+    assert_eq!((status.counts.resyncs, status.counts.disconnects), (1, 0));
+}
+
+/// Binance's depth update of the range.
+fn depth(symbol: &str, first: u64, last: u64, bid: &str) -> String {
+    let stream = format!("{}@depth@100ms", symbol.to_lowercase());
+    json!({
+        "stream": stream,
+        "data": {"e": "depthUpdate", "E": 1_700_000_000_000_i64, "s": symbol, "U": first, "u": last, "b": [[bid, "1"]], "a": []}
+    })
+    .to_string()
+}
+
+#[tokio::test]
+async fn a_book_that_begins_over_rest_is_asked_for_and_again_after_a_gap() {
+    let numbers = std::sync::Arc::new(std::sync::Mutex::new(vec![30, 12, 5]));
+    let mut stage = Stage::start(move |path| {
+        if !path.starts_with("/api/v3/depth?symbol=BTCUSDT") {
+            return (503, "{}".to_owned());
+        }
+        // The first is too old: the stream begins at 10.
+        let number = numbers.lock().unwrap().pop().unwrap_or(31);
+        (200, json!({"lastUpdateId": number, "bids": [["50", "1"]], "asks": [["60", "1"]]}).to_string())
+    })
+    .await;
+    let rig = Start::venue("binance", &BOOKS[..1]).on(&stage);
+    let mut session = stage.session().await;
+    session.binance().await;
+    session.say(depth("BTCUSDT", 10, 12, "51")).await;
+    session.say(depth("BTCUSDT", 13, 14, "52")).await;
+    let books = rig.wait_for("orderbook", 1).await;
+    assert_eq!(books[0]["payload"]["bids"], json!([["52", "1"], ["50", "1"]]), "12 and what was kept for it");
+    session.say(depth("BTCUSDT", 20, 30, "53")).await; // 15 to 19 are missing
+    session.say(depth("BTCUSDT", 31, 31, "54")).await;
+    let books = rig.wait_for("orderbook", 2).await;
+    assert_eq!(books[1]["payload"]["bids"], json!([["54", "1"], ["50", "1"]]));
+    rig.wait_for("gaps", 1).await;
+    assert_eq!(gaps(&rig), ["book_delta BTC/USDT sequence 15..19"]);
+    let (records, status) = rig.finish().await;
+    assert_eq!(sequences(&records, "book_delta", "BTC/USDT"), [12, 14, 30, 31]);
+    assert_eq!((status.counts.resyncs, status.connections[0].books_live), (1, 1));
+    assert!(stage.asked("depth") >= 3);
+}
+
+#[tokio::test]
+async fn a_wrong_checksum_is_told_and_the_book_begun_anew() {
+    let mut stage = Stage::silent().await;
+    let rig = Start::venue("kraken", &[("book_delta", "BTC/USD"), ("book_delta", "ETH/USD")]).on(&stage);
+    let mut session = stage.session().await;
+    let ack = async |session: &mut Session, expected: &str| {
+        let command: Value = serde_json::from_str(&session.heard().await).unwrap();
+        assert_eq!(command["method"], expected);
+        let symbols = command["params"]["symbol"].as_array().unwrap().clone();
+        for symbol in &symbols {
+            let result = json!({"channel": "book", "symbol": symbol, "depth": 10, "snapshot": true});
+            session
+                .say(json!({"method": expected, "result": result, "success": true, "req_id": command["req_id"]}).to_string())
+                .await;
+        }
+        symbols
+    };
+    // CRC-32 of asks then bids, digits only: "10010" + "9010" for the snapshot.
+    let book = |symbol: &str, kind: &str, bid: &str, checksum: u32| {
+        format!(
+            r#"{{"channel":"book","type":"{kind}","data":[{{"symbol":"{symbol}","bids":[{{"price":{bid},"qty":1.0}}],"asks":[{{"price":100,"qty":1.0}}],"checksum":{checksum},"timestamp":"2026-01-01T00:00:00.000000Z"}}]}}"#
+        )
+    };
+    let crc = |bids: &[&str]| {
+        let bids: String = bids.iter().map(|bid| format!("{bid}10")).collect();
+        crc32(format!("10010{bids}").as_bytes())
+    };
+    assert_eq!(ack(&mut session, "subscribe").await.len(), 2);
+    for symbol in ["BTC/USD", "ETH/USD"] {
+        session.say(book(symbol, "snapshot", "90", crc(&["90"]))).await;
+    }
+    session.say(book("BTC/USD", "update", "91", crc(&["91", "90"]))).await;
+    session.say(book("BTC/USD", "update", "92", 1)).await;
+    assert_eq!(ack(&mut session, "unsubscribe").await, ["BTC/USD"]);
+    assert_eq!(ack(&mut session, "subscribe").await, ["BTC/USD"]);
+    session.say(book("ETH/USD", "update", "91", crc(&["91", "90"]))).await;
+    session.say(book("BTC/USD", "snapshot", "93", crc(&["93"]))).await;
+    rig.wait_for("book_delta", 6).await;
+    rig.wait_for("orderbook", 3).await;
+    assert_eq!(gaps(&rig), ["book_delta BTC/USD failure -..-"]);
+    let checks = rig.records("book_checks");
+    assert_eq!(checks[0]["payload"]["outcome"], "mismatch");
+    let (_, status) = rig.finish().await;
+    assert_eq!((status.counts.checks_failed, status.counts.checks_agreed), (1, 5));
+}
+
+fn crc32(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0u32, |mut crc, byte| {
+        crc ^= u32::from(*byte);
+        (0..8).for_each(|_| crc = (crc >> 1) ^ (0xEDB8_8320 & (crc & 1).wrapping_neg()));
+        crc
+    })
+}
