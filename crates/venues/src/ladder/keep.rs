@@ -1,5 +1,7 @@
 //! The ladder's inner work: what it does when a book begins, ends, waits for its snapshot, or is to be proved.
 
+use std::sync::Arc;
+
 use super::plan::{Kind, Member, Reading};
 use super::scan::{Change, Scan};
 use super::sequence::{Numbers, Step};
@@ -77,7 +79,7 @@ impl Ladder {
     /// Whether a snapshot ends before the first message kept begins.
     pub(super) fn is_too_old(&mut self, last: Option<i64>) -> bool {
         let (Some(last), Some(first)) = (last, self.buffer.front()) else { return false };
-        let plan = std::sync::Arc::clone(&self.plan);
+        let plan = Arc::clone(&self.plan);
         let mut scan = Scan::default();
         if scan.read(&plan.stream, first).is_err() {
             return true;
@@ -191,19 +193,20 @@ impl Ladder {
             self.asks.truncate(depth);
         }
         let sent = kind.checksum.map(|member| span(member, scan, at)).filter(|span| span.there);
-        match self.plan.checksum.clone() {
+        let plan = Arc::clone(&self.plan);
+        match &plan.checksum {
             None => self.verdict(outcome, Checked::None),
             Some(Checksum::PolymarketHash) => self.take_hash(kind, message, scan, at, outcome),
             Some(Checksum::Crc32 { levels, order, amounts, join, absent }) => {
                 let Some(sent) = sent else { return self.verdict(outcome, Checked::None) };
                 let value = amount::integer(sent.of(message));
-                if value.is_some() && value == absent {
+                if value.is_some() && value == *absent {
                     return self.verdict(outcome, Checked::None);
                 }
                 let Some(expected) = value.and_then(as_crc) else {
                     return self.refuse(Unreadable { why: Why::BadChecksum, at: sent.start() });
                 };
-                let crc = Crc { levels, order, amounts, join: &join };
+                let crc = Crc { levels: *levels, order: *order, amounts: *amounts, join };
                 let computed = crc.of(&self.bids, &self.asks, &mut self.text);
                 if expected == computed {
                     self.verdict(outcome, Checked::Agrees)

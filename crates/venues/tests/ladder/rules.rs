@@ -95,6 +95,16 @@ fn the_buffer_has_an_end_and_says_so() {
     assert_eq!(ladder.rest_snapshot(depth(3).as_bytes()).outcome, Outcome::Replaced);
     assert_eq!((ladder.buffered(), ladder.sequence()), (0, Some(5)));
 
+    // A new connection, or a message lost to damage: what was kept before is of no use.
+    let _ = ladder.message(binance(9, 9, "[]").as_bytes());
+    let _ = ladder.message(binance(10, 10, "[]").as_bytes());
+    assert_eq!(ladder.buffered(), 2);
+    ladder.reset();
+    assert_eq!(ladder.buffered(), 0);
+    let _ = ladder.message(binance(9, 9, "[]").as_bytes());
+    assert!(matches!(ladder.message(b"{").outcome, Outcome::Unreadable(_)));
+    assert_eq!(ladder.buffered(), 0);
+
     form.buffer_bytes_max = 200;
     form.buffer_messages_max = 1000;
     let mut ladder = Ladder::new(&Arc::new(BookPlan::new(&form).unwrap()), "X");
@@ -206,6 +216,10 @@ fn okx_links() {
     // Maintenance: the number falls once.
     assert_eq!(check(&mut ladder, 75, 3, one), Outcome::Applied);
     assert_eq!(check(&mut ladder, 3, 9, one), Outcome::Applied);
+    // 70 was here before the fall; that does not make it old.
+    assert_eq!(gap(ladder.message(&okx("update", 60, 70, one, 0))), (Some(10), Some(60)));
+    let _ = ladder.message(&snapshot);
+    assert_eq!(check(&mut ladder, 50, 9, one), Outcome::Applied);
     assert_eq!(gap(ladder.message(&okx("update", 20, 30, one, 0))), (Some(10), Some(20)));
     assert_eq!(ladder.state(), LadderState::Broken);
     assert_eq!(check(&mut ladder, 30, 31, one), Outcome::Ignored(Ignored::NoBook));
