@@ -15,6 +15,14 @@ impl Ladder {
         Verdict { outcome, checked, crossed: self.is_crossed() }
     }
 
+    /// What a message has proved stays true until the book changes.
+    pub(super) fn noted(&mut self, verdict: Verdict) -> Verdict {
+        if !matches!(verdict.outcome, Outcome::Ignored(_)) {
+            self.checked = verdict.checked;
+        }
+        verdict
+    }
+
     pub(super) fn ignore(&self, why: Ignored) -> Verdict {
         self.verdict(Outcome::Ignored(why), Checked::None)
     }

@@ -61,6 +61,8 @@ pub struct Ladder {
     buffer: VecDeque<Box<[u8]>>,
     buffer_bytes: usize,
     proof: Proof,
+    /// What was proved of the book as it is.
+    checked: Checked,
     scan: Scan,
     text: Vec<u8>,
 }
@@ -102,6 +104,7 @@ impl Ladder {
             buffer: VecDeque::new(),
             buffer_bytes: 0,
             proof: Proof::default(),
+            checked: Checked::None,
             scan: Scan::default(),
             text: Vec::new(),
         };
@@ -119,7 +122,7 @@ impl Ladder {
         };
         scan.shrink();
         self.scan = scan;
-        verdict
+        self.noted(verdict)
     }
 
     /// Takes the answer to a request for a snapshot, and applies what was kept for it.
@@ -134,7 +137,7 @@ impl Ladder {
         };
         scan.shrink();
         self.scan = scan;
-        verdict
+        self.noted(verdict)
     }
 
     /// Says that no more of a batch will come. Where a hash was still to be met (Polymarket), this is its verdict.
@@ -195,7 +198,7 @@ impl Ladder {
     }
 
     /// Appends the book as the payload of channel `orderbook`: the same keys as polled books have, with `sequence` and
-    /// `epoch` under `extra`. `symbol` is the instrument's name there; `depth` is the number of levels a side.
+    /// `epoch` under `extra`; `hash_ok` is what the venue's checksum or hash said of the book as it is. `symbol` is the instrument's name there; `depth` is the number of levels a side.
     pub fn write_snapshot(&self, symbol: &str, time: Option<UnixMs>, depth: usize, out: &mut Vec<u8>) {
         let proof = &self.proof;
         put(out, "{\"market\":", proof.market());
@@ -221,7 +224,13 @@ impl Ladder {
             None => b"null",
         });
         put(out, ",\"last_trade_price\":", proof.last_trade_price());
-        out.extend_from_slice(b",\"hash\":null,\"hash_ok\":null,\"flags\":[");
+        out.extend_from_slice(b",\"hash\":null,\"hash_ok\":");
+        out.extend_from_slice(match self.checked {
+            Checked::Agrees => b"true",
+            Checked::Differs => b"false",
+            Checked::None | Checked::Pending => b"null",
+        });
+        out.extend_from_slice(b",\"flags\":[");
         if self.is_crossed() {
             out.extend_from_slice(b"\"crossed\"");
         }

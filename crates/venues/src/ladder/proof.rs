@@ -4,7 +4,10 @@
 //! says some of that in its first message and the rest never; REST says all. So what is not known is tried: a hash
 //! that agrees proves what was tried with it. It comes with every change, but is that of the whole step, which may be
 //! spread over several messages: it is met by the last of them, and only when the next step begins is it known that it
-//! was not. A trade changes the last price before the stream says so; the price is then one of the step's own.
+//! was not. A trade changes the last price, and when the hash begins to have the new one is not promised: so it is tried
+//! as well, as the stream told it or as one of the prices that changed lately.
+
+use std::collections::VecDeque;
 
 use catchment_model::Decimal;
 
@@ -18,8 +21,8 @@ use crate::polymarket::{BookHash, hash_around};
 
 /// The least orders that are tried.
 const MIN_ORDER_SIZES: [&str; 4] = ["5", "15", "1", "10"];
-/// Prices of one step that are tried as the last price.
-const PRICES_MAX: usize = 8;
+/// Prices of the last changes that are tried as the last price.
+const PRICES_MAX: usize = 32;
 /// The longest text of a term.
 const TERM_MAX: usize = 100;
 
@@ -30,6 +33,10 @@ pub(super) struct Proof {
     /// Whether a hash agreed since the terms were last in doubt. Before that, one that differs says nothing.
     proven: bool,
     batch: Option<Batch>,
+    /// The last price as the stream told it, until a hash has it.
+    told: Option<String>,
+    /// Prices that changed lately, each once.
+    prices: VecDeque<String>,
 }
 
 #[derive(Debug, Default, Clone)]
@@ -47,7 +54,6 @@ struct Known {
 struct Batch {
     hash: BookHash,
     timestamp: String,
-    prices: Vec<String>,
 }
 
 impl Proof {
@@ -108,8 +114,10 @@ impl Proof {
             terms.timestamp = time.to_owned();
         }
         if let Some(price) = text(kind.last_trade_price) {
-            let price = if kind.act == super::Act::Terms { padded(price) } else { price.to_owned() };
-            terms.last_trade_price = Some(price);
+            match kind.act {
+                super::Act::Terms => self.told = Some(padded(price)),
+                _ => terms.last_trade_price = Some(price.to_owned()),
+            }
         }
     }
 
@@ -137,11 +145,11 @@ impl Proof {
         asks: &Half,
         text: &mut Vec<u8>,
     ) -> Checked {
-        let prices = self.batch.take().map(|batch| batch.prices).unwrap_or_default();
+        self.batch = None;
         if !self.put_book(asset, bids, asks, text) {
             return Checked::None;
         }
-        if self.find(hash, text, &prices) {
+        if self.find(hash, text, true) {
             self.proven = true;
             return Checked::Agrees;
         }
@@ -157,15 +165,15 @@ impl Proof {
         if !self.proven {
             return;
         }
-        let batch = match &mut self.batch {
-            Some(batch) if batch.hash == hash && batch.timestamp == timestamp => batch,
-            batch => batch.insert(Batch { hash, timestamp: timestamp.to_owned(), prices: Vec::new() }),
-        };
+        if self.is_another_batch(kind, scan, at, message) || self.batch.is_none() {
+            self.batch = Some(Batch { hash, timestamp: timestamp.to_owned() });
+        }
         let price = kind.single.as_ref().and_then(|single| text(Some(single.price), scan, at, message));
         if let Some(price) = price
-            && batch.prices.len() < PRICES_MAX
+            && !self.prices.iter().any(|known| known == price)
         {
-            batch.prices.push(price.to_owned());
+            self.prices.truncate(PRICES_MAX - 1);
+            self.prices.push_front(price.to_owned());
         }
     }
 
@@ -187,7 +195,7 @@ impl Proof {
         let batch = self.batch.as_ref()?;
         self.terms.timestamp.clone_from(&batch.timestamp);
         let hash = batch.hash;
-        if self.put_book(asset, bids, asks, text) && self.find(hash, text, &[]) {
+        if self.put_book(asset, bids, asks, text) && self.find(hash, text, false) {
             self.batch = None;
             return Some(Checked::Agrees);
         }
@@ -204,7 +212,7 @@ impl Proof {
     ) -> Option<(BookHash, BookHash)> {
         let batch = self.batch.take()?;
         self.terms.timestamp.clone_from(&batch.timestamp);
-        if !self.put_book(asset, bids, asks, text) || self.find(batch.hash, text, &batch.prices) {
+        if !self.put_book(asset, bids, asks, text) || self.find(batch.hash, text, true) {
             return None;
         }
         let tail = tail(
@@ -216,32 +224,37 @@ impl Proof {
         Some((batch.hash, hash_around(text, tail.as_bytes())))
     }
 
-    /// Looks for terms with which the hash agrees, and keeps them.
-    fn find(&mut self, hash: BookHash, head: &[u8], prices: &[String]) -> bool {
-        let Some(tick) = self.terms.tick_size.clone() else { return false };
-        let known = self.terms.min_order_size.clone();
-        let sizes: Vec<&str> = known.as_deref().map_or_else(|| MIN_ORDER_SIZES.to_vec(), |size| vec![size]);
+    /// Looks for terms with which the hash agrees, and keeps them. `all`: also among the prices that changed lately.
+    fn find(&mut self, hash: BookHash, head: &[u8], all: bool) -> bool {
+        let Some(tick) = &self.terms.tick_size else { return false };
+        let sizes = match &self.terms.min_order_size {
+            Some(size) => vec![size.as_str()],
+            None => MIN_ORDER_SIZES.to_vec(),
+        };
         let flags = self.terms.neg_risk.map_or_else(|| vec![false, true], |flag| vec![flag]);
-        let mut lasts = vec![self.terms.last_trade_price.clone().unwrap_or_default()];
-        for price in prices {
-            lasts.push(padded(price));
-            lasts.extend(
-                price.parse::<Decimal>().ok().and_then(|price| price.one_minus()).map(|p| padded(p.as_str())),
-            );
+        let agrees = |last: &str| {
+            let pairs = sizes.iter().flat_map(|size| flags.iter().map(move |flag| (*size, *flag)));
+            let mut pairs = pairs.map(|(size, flag)| (size, flag, tail(size, tick, flag, last)));
+            let found = pairs.find(|(_, _, tail)| hash_around(head, tail.as_bytes()) == hash);
+            found.map(|(size, flag, _)| (size.to_owned(), flag))
+        };
+        let known = self.terms.last_trade_price.clone().unwrap_or_default();
+        let lately = self.prices.iter().take(if all { PRICES_MAX } else { 0 }).flat_map(|price| {
+            let mirrored = price.parse::<Decimal>().ok().and_then(|price| price.one_minus());
+            [Some(padded(price)), mirrored.map(|price| padded(price.as_str()))].into_iter().flatten()
+        });
+        let mut lasts = std::iter::once(known).chain(self.told.clone()).chain(lately);
+        let Some((last, (size, flag))) = lasts.find_map(|last| agrees(&last).map(|found| (last, found)))
+        else {
+            return false;
+        };
+        if self.told.as_ref() == Some(&last) {
+            self.told = None;
         }
-        for last in lasts {
-            for size in &sizes {
-                for flag in &flags {
-                    if hash_around(head, tail(size, &tick, *flag, &last).as_bytes()) == hash {
-                        self.terms.min_order_size = Some((*size).to_owned());
-                        self.terms.neg_risk = Some(*flag);
-                        self.terms.last_trade_price = Some(last);
-                        return true;
-                    }
-                }
-            }
-        }
-        false
+        self.terms.min_order_size = Some(size);
+        self.terms.neg_risk = Some(flag);
+        self.terms.last_trade_price = Some(last);
+        true
     }
 
     /// The book up to its asks, as the hash wants it. False: something is not known.

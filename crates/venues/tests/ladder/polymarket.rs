@@ -136,6 +136,17 @@ fn a_trade_moves_the_last_price_before_the_stream_says_so() {
     venue.asks[1] = ("0.48", "4");
     let verdict = ladder.message(venue.changes("4", &[("SELL", "0.48", "4")]).as_bytes());
     assert_eq!((verdict.outcome, verdict.checked), (Outcome::Applied, Checked::Agrees));
+    // Or the hash has the new price only from the next step on.
+    venue.asks[0] = ("0.5", "6");
+    let verdict = ladder.message(venue.changes("41", &[("SELL", "0.5", "6")]).as_bytes());
+    assert_eq!(verdict.checked, Checked::Agrees);
+    venue.last = "0.500";
+    venue.bids[0] = ("0.45", "12");
+    let verdict = ladder.message(venue.changes("42", &[("BUY", "0.45", "12")]).as_bytes());
+    assert_eq!(verdict.checked, Checked::Pending);
+    venue.bids[0] = ("0.45", "13");
+    let verdict = ladder.message(venue.changes("43", &[("BUY", "0.45", "13")]).as_bytes());
+    assert_eq!(verdict.checked, Checked::Agrees);
     // Or the stream says it, for this market and not for another.
     let told = |market: &str| {
         format!(
