@@ -36,6 +36,8 @@ pub struct Books {
     pub damaged: u64,
     /// Records delivered from disk instead of from memory.
     pub replayed: u64,
+    /// Tries to write that failed, by sink and venue: a batch counts once for each venue it holds records of.
+    pub write_errors: BTreeMap<String, BTreeMap<Venue, u64>>,
 }
 
 /// What came in.
@@ -95,6 +97,12 @@ impl Balance {
 }
 
 impl Books {
+    /// How many tries to write this venue's records to this sink have failed.
+    pub fn write_errors(&self, sink: &str, venue: &str) -> u64 {
+        let venues = self.write_errors.get(sink).into_iter().flatten();
+        venues.filter(|(name, _)| name.as_str() == venue).map(|(_, count)| count).sum()
+    }
+
     /// One line per sink and venue.
     pub fn balances(&self) -> Vec<Balance> {
         let mut lines: BTreeMap<(&str, Venue), (Balance, u64)> = BTreeMap::new();
@@ -155,6 +163,19 @@ impl BookKeeper {
             outlet.recovered += count.recovered;
             outlet.written += count.written;
             outlet.quarantined += count.quarantined;
+        }
+    }
+
+    /// A try to write these records has failed.
+    pub(crate) fn not_written(&self, sink: &str, counts: &BTreeMap<(Venue, Channel), Outlet>) {
+        let mut books = self.lock();
+        let venues = books.write_errors.entry(sink.to_owned()).or_default();
+        // Sorted by venue first, so that neighbours are of one.
+        let mut last = None;
+        for (venue, _) in counts.keys() {
+            if last.replace(*venue) != Some(*venue) {
+                *venues.entry(*venue).or_default() += 1;
+            }
         }
     }
 

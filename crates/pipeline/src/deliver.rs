@@ -291,7 +291,11 @@ impl Deliverer {
         let mut attempt = 0;
         while !batch.is_empty() {
             let started = Instant::now();
-            match self.sink.write(&batch).await {
+            let written = self.sink.write(&batch).await;
+            if written.is_err() {
+                self.books.not_written(self.sink.name(), &counts);
+            }
+            match written {
                 Ok(()) => {
                     self.succeeded(started.elapsed());
                     break;
