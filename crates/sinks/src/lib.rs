@@ -1,6 +1,7 @@
 //! Where records go: one file per destination, one conformance suite for all.
 //!
 //! * [`JsonlSink`]: an archive of JSON lines on disk, each record in it exactly once
+//! * `mongo` (with the feature of that name): documents in MongoDB, each under its own id
 //! * [`MemorySink`]: keeps records in memory and fails on demand, for tests
 //! * [`verify()`]: re-reads an archive, every line, checksum and manifest
 //! * [`conformance`]: every promise of `Sink`, as a test that every sink runs
@@ -11,6 +12,8 @@ pub mod conformance;
 mod jsonl;
 mod lines;
 mod memory;
+#[cfg(feature = "mongo")]
+pub mod mongo;
 mod verify;
 
 pub use jsonl::{JsonlConfig, JsonlError, JsonlSink, Manifest};
