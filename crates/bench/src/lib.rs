@@ -20,6 +20,8 @@ mod pipeline;
 mod poll;
 mod processes;
 mod sink_file;
+#[cfg(feature = "mongo")]
+mod sink_mongo;
 mod spool;
 mod tape;
 
@@ -39,6 +41,12 @@ static BENCHES: &[Bench] = &[
         name: "sink-file",
         about: "JSON lines to files, beside plain writes of the same bytes",
         run: sink_file::run,
+    },
+    #[cfg(feature = "mongo")]
+    Bench {
+        name: "sink-mongo",
+        about: "records to MongoDB, beside serde Value documents",
+        run: sink_mongo::run,
     },
     Bench { name: "dedup", about: "the dedup window, beside a HashSet<String>", run: dedup::run },
     Bench { name: "handoff", about: "records from a collector to the intake", run: handoff::run },
@@ -94,6 +102,9 @@ pub struct BenchArgs {
     /// How long it is watched at a steady pace, for the benches that record
     #[arg(long, value_name = "SECONDS", default_value_t = 20.0)]
     seconds: f64,
+    /// A server to write to, for sink-mongo; it gets a database catchment_bench [default: one of its own]
+    #[arg(long, value_name = "URI")]
+    url: Option<String>,
     /// The Python of the benches that have a side in it
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
     python: PathBuf,

@@ -1,4 +1,5 @@
-//! `catchment check`: the configuration, without touching anything; with `--connect`, whether the venues answer.
+//! `catchment check`: the configuration, without touching anything; with `--connect`, whether the venues and databases
+//! answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use catchment_model::{Clock, SystemClock};
 use catchment_venues::Reading;
 use serde_json::json;
 
-use crate::config::{Config, VenueConfig};
+use crate::config::{Config, Place, SinkConfig, VenueConfig};
 use crate::{DONE, WANTING, governors};
 
 /// How long a venue may keep us waiting: for a permit, then for an answer.
@@ -31,9 +32,9 @@ pub(crate) fn run(config: &Config, connect: bool, json: bool) -> anyhow::Result<
     if json {
         let answers = answers.iter().map(|(venue, answer)| match answer {
             Ok(latency) => {
-                json!({ "venue": venue, "answers": true, "latency_ms": latency.as_millis() as u64 })
+                json!({ venue.0: venue.1, "answers": true, "latency_ms": latency.as_millis() as u64 })
             }
-            Err(problem) => json!({ "venue": venue, "answers": false, "problem": problem }),
+            Err(problem) => json!({ venue.0: venue.1, "answers": false, "problem": problem }),
         });
         let report = json!({
             "ok": is_good,
@@ -67,15 +68,15 @@ pub(crate) fn run(config: &Config, connect: bool, json: bool) -> anyhow::Result<
     }
     for (venue, answer) in answers {
         match answer {
-            Ok(latency) => println!("  {venue} answers, after {} ms", latency.as_millis()),
-            Err(problem) => println!("  {venue}: {problem}"),
+            Ok(latency) => println!("  {} answers, after {} ms", venue.1, latency.as_millis()),
+            Err(problem) => println!("  {}: {problem}", venue.1),
         }
     }
     Ok(code)
 }
 
-/// What a venue said: how long it took, or what is wrong.
-type Answer = (String, Result<Duration, String>);
+/// Who was asked (a venue or a sink, and its name), and what it said: how long it took, or what is wrong.
+type Answer = ((&'static str, String), Result<Duration, String>);
 
 fn ask_all(config: &Config) -> anyhow::Result<Vec<Answer>> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -87,7 +88,8 @@ fn ask_all(config: &Config) -> anyhow::Result<Vec<Answer>> {
             // As the recorder itself would: a venue that has banned us is not asked.
             let notebook = config.data_dir.join(venue.spec.id).join("state").join("governor.json");
             let answer = ask(venue, &notebook, &clock).await;
-            answers.push((venue.spec.id.to_owned(), answer.map_err(|error| format!("{error:#}"))));
+            let who = ("venue", venue.spec.id.to_owned());
+            answers.push((who, answer.map_err(|error| format!("{error:#}"))));
         }
         for stream in &config.streams {
             let id = stream.descriptor.id();
@@ -103,11 +105,32 @@ fn ask_all(config: &Config) -> anyhow::Result<Vec<Answer>> {
             for (at, socket) in stream.descriptor.sockets().iter().enumerate().filter(|(at, _)| used(*at)) {
                 let (descriptor, endpoints) = (&stream.descriptor, &stream.endpoints);
                 let tried = try_socket(descriptor, endpoints, at, &governor, &client, &*clock).await;
-                answers.push((format!("{id}, socket {}", socket.name), tried));
+                answers.push((("venue", format!("{id}, socket {}", socket.name)), tried));
+            }
+        }
+        for sink in &config.sinks {
+            if let Place::Mongo(_) = &sink.place {
+                let answer = ask_sink(sink, &clock).await;
+                answers.push((("sink", sink.name.clone()), answer.map_err(|error| format!("{error:#}"))));
             }
         }
         Ok(answers)
     })
+}
+
+/// Looks into the collection of a database.
+#[cfg(feature = "mongo")]
+async fn ask_sink(sink: &SinkConfig, clock: &Arc<dyn Clock>) -> anyhow::Result<Duration> {
+    let Place::Mongo(place) = &sink.place else { anyhow::bail!("it is no database") };
+    let opened = catchment_sinks::mongo::MongoSink::new(place.open(&sink.name)?);
+    let asked = clock.monotonic();
+    opened.ask().await?;
+    Ok(clock.monotonic().since(asked))
+}
+
+#[cfg(not(feature = "mongo"))]
+async fn ask_sink(_: &SinkConfig, _: &Arc<dyn Clock>) -> anyhow::Result<Duration> {
+    anyhow::bail!("this build has no MongoDB")
 }
 
 /// Sends the first request of a discovery.

@@ -4,6 +4,7 @@
 //! checks. Checking does no I/O. [`KEYS`] says what each key means; `config init` and `config explain` print it, and a
 //! test holds it to the defaults in the code.
 
+mod mongo;
 mod streams;
 mod venues;
 
@@ -18,6 +19,8 @@ use catchment_model::Channel;
 use catchment_pipeline::{DedupConfig, Delivery, OnFull, SpoolConfig};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::mongo::MongoPlace;
+use self::mongo::{MongoToml, hide_logins};
 use self::streams::StreamToml;
 pub(crate) use self::streams::{Described, StreamConfig};
 use self::venues::{ApiToml, VenueToml};
@@ -45,10 +48,30 @@ pub(crate) struct Config {
 #[derive(Debug, Clone)]
 pub(crate) struct SinkConfig {
     pub(crate) name: String,
-    pub(crate) dir: PathBuf,
-    pub(crate) file_bytes_max: u64,
-    pub(crate) compress: Option<i32>,
+    pub(crate) place: Place,
     pub(crate) delivery: Delivery,
+}
+
+/// Where a sink writes.
+#[derive(Debug, Clone)]
+pub(crate) enum Place {
+    /// Files of JSON lines.
+    Jsonl { dir: PathBuf, file_bytes_max: u64, compress: Option<i32> },
+    /// A collection of MongoDB.
+    Mongo(MongoPlace),
+}
+
+impl Place {
+    /// What another sink would write to as well.
+    fn shared_with(&self, other: &Place) -> Option<(&'static str, String)> {
+        match (self, other) {
+            (Self::Jsonl { dir, .. }, Self::Jsonl { dir: theirs, .. }) if dir == theirs => {
+                Some(("dir", format!("is {}, the folder", dir.display())))
+            }
+            (Self::Mongo(_), Self::Mongo(_)) => Some(("kind", "is \"mongo\", the collection".to_owned())),
+            _ => None,
+        }
+    }
 }
 
 /// A value that makes no sense, by its key.
@@ -105,13 +128,20 @@ impl Default for ConfigToml {
 #[serde(deny_unknown_fields, default)]
 struct PersistenceToml {
     memory_mb: u64,
+    #[serde(flatten)]
+    mongo: MongoToml,
     spool: SpoolToml,
     dedup: DedupToml,
 }
 
 impl Default for PersistenceToml {
     fn default() -> Self {
-        Self { memory_mb: 64, spool: SpoolToml::default(), dedup: DedupToml::default() }
+        Self {
+            memory_mb: 64,
+            mongo: MongoToml::default(),
+            spool: SpoolToml::default(),
+            dedup: DedupToml::default(),
+        }
     }
 }
 
@@ -168,13 +198,13 @@ struct SinkToml {
     file_mb: u64,
     compress: bool,
     compress_level: i32,
-    batch_records: usize,
+    batch_records: Option<usize>,
     batch_kb: u64,
     batch_ms: u64,
-    max_retries: u32,
-    retry_base_ms: u64,
+    max_retries: Option<u32>,
+    retry_base_ms: Option<u64>,
     retry_cap_ms: u64,
-    consecutive_failures_for_degraded: u32,
+    consecutive_failures_for_degraded: Option<u32>,
     replay_rate_limit_ms: u64,
 }
 
@@ -182,6 +212,7 @@ struct SinkToml {
 #[serde(rename_all = "snake_case")]
 enum SinkKind {
     Jsonl,
+    Mongo,
 }
 
 impl Default for SinkToml {
@@ -193,17 +224,29 @@ impl Default for SinkToml {
             file_mb: 256,
             compress: false,
             compress_level: 1,
-            batch_records: 10_000,
+            batch_records: None,
             batch_kb: 4096,
             batch_ms: 100,
-            max_retries: 3,
-            retry_base_ms: 100,
+            max_retries: None,
+            retry_base_ms: None,
             retry_cap_ms: 5_000,
-            consecutive_failures_for_degraded: 3,
+            consecutive_failures_for_degraded: None,
             replay_rate_limit_ms: 0,
         }
     }
 }
+
+/// What a sink of some kind does unless told otherwise.
+struct Usual {
+    name: &'static str,
+    batch_records: usize,
+    max_retries: u32,
+    retry_base_ms: u64,
+    degraded_after: u32,
+}
+
+/// Documents in a batch: more make MongoDB slower, not faster.
+const MONGO_BATCH: usize = 1_000;
 
 /// Reads the file (or, if none is named and there is no `catchment.toml`, the defaults) and checks it.
 pub(crate) fn read(path: Option<&Path>, data_dir: Option<&Path>) -> anyhow::Result<Config> {
@@ -230,7 +273,7 @@ pub(crate) fn from_text(text: &str) -> anyhow::Result<Config> {
 
 fn parse(text: &str) -> anyhow::Result<ConfigToml> {
     toml::from_str(text).map_err(|error| {
-        let text = error.to_string();
+        let text = hide_logins(&error.to_string());
         let text = text.trim_end();
         let units = ["expected u64", "expected usize", "expected u32", "expected i32"];
         let unit_in_value =
@@ -253,19 +296,17 @@ impl ConfigToml {
         let spool_enabled = self.persistence.spool.enabled;
         let mut sinks = Vec::new();
         for (at, sink) in self.sinks.into_iter().enumerate() {
-            let sink = sink.check(at, &self.data_dir)?;
+            let sink = sink.check(at, &self.data_dir, &self.persistence.mongo)?;
             if sinks.iter().any(|other: &SinkConfig| other.name == sink.name) {
                 let problem =
                     format!("{:?} is taken by another sink; names keep their cursors apart", sink.name);
                 return Err(ConfigError::at(format!("sinks[{at}].name"), problem));
             }
-            if let Some(other) = sinks.iter().find(|other: &&SinkConfig| other.dir == sink.dir) {
-                let problem = format!(
-                    "is {}, the folder of {:?}; every record would be there twice",
-                    sink.dir.display(),
-                    other.name
-                );
-                return Err(ConfigError::at(format!("sinks[{at}].dir"), problem));
+            for other in &sinks {
+                if let Some((key, what)) = sink.place.shared_with(&other.place) {
+                    let problem = format!("{what} of {:?}; every record would be there twice", other.name);
+                    return Err(ConfigError::at(format!("sinks[{at}].{key}"), problem));
+                }
             }
             sinks.push(sink);
         }
@@ -336,10 +377,25 @@ impl DedupToml {
 }
 
 impl SinkToml {
-    fn check(self, at: usize, data_dir: &Path) -> Result<SinkConfig, ConfigError> {
+    fn check(self, at: usize, data_dir: &Path, mongo: &MongoToml) -> Result<SinkConfig, ConfigError> {
         let key = |name: &str| format!("sinks[{at}].{name}");
-        let SinkKind::Jsonl = self.kind;
-        let name = self.name.unwrap_or_else(|| "jsonl".to_owned());
+        let usual = match self.kind {
+            SinkKind::Jsonl => Usual {
+                name: "jsonl",
+                batch_records: 10_000,
+                max_retries: 3,
+                retry_base_ms: 100,
+                degraded_after: 3,
+            },
+            SinkKind::Mongo => Usual {
+                name: "mongo",
+                batch_records: MONGO_BATCH,
+                max_retries: mongo.mongo_max_retries,
+                retry_base_ms: mongo.mongo_retry_base_ms,
+                degraded_after: mongo.mongo_consecutive_failures_for_degraded,
+            },
+        };
+        let name = self.name.unwrap_or_else(|| usual.name.to_owned());
         let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
         if name.is_empty() || name.len() > 31 || !name.bytes().all(plain) {
             return Err(ConfigError::at(
@@ -353,20 +409,30 @@ impl SinkToml {
         }
         let milliseconds =
             |name: &str, value, max| between(key(name), value, 0, max).map(Duration::from_millis);
+        let place = match self.kind {
+            SinkKind::Jsonl => Place::Jsonl {
+                dir: self.dir.unwrap_or_else(|| data_dir.to_owned()),
+                file_bytes_max: between(key("file_mb"), self.file_mb, 1, 1 << 20)? * MIB,
+                compress: self.compress.then_some(self.compress_level),
+            },
+            SinkKind::Mongo if self.dir.is_some() => {
+                return Err(ConfigError::at(key("dir"), "is given, but a mongo sink has no files"));
+            }
+            SinkKind::Mongo => Place::Mongo(mongo.check()?),
+        };
+        let batch_records = self.batch_records.unwrap_or(usual.batch_records) as u64;
+        let retry_base_ms = self.retry_base_ms.unwrap_or(usual.retry_base_ms).max(1);
         Ok(SinkConfig {
             name,
-            dir: self.dir.unwrap_or_else(|| data_dir.to_owned()),
-            file_bytes_max: between(key("file_mb"), self.file_mb, 1, 1 << 20)? * MIB,
-            compress: self.compress.then_some(self.compress_level),
+            place,
             delivery: Delivery {
-                batch_records: between(key("batch_records"), self.batch_records as u64, 1, 1_000_000)?
-                    as usize,
+                batch_records: between(key("batch_records"), batch_records, 1, 1_000_000)? as usize,
                 batch_bytes: (between(key("batch_kb"), self.batch_kb, 1, 1 << 20)? << 10) as usize,
                 batch_age: milliseconds("batch_ms", self.batch_ms, 60_000)?,
-                retries_max: self.max_retries,
-                retry_base: milliseconds("retry_base_ms", self.retry_base_ms.max(1), 60_000)?,
+                retries_max: self.max_retries.unwrap_or(usual.max_retries),
+                retry_base: milliseconds("retry_base_ms", retry_base_ms, 60_000)?,
                 retry_cap: milliseconds("retry_cap_ms", self.retry_cap_ms.max(1), 600_000)?,
-                degraded_after: self.consecutive_failures_for_degraded.max(1),
+                degraded_after: self.consecutive_failures_for_degraded.unwrap_or(usual.degraded_after).max(1),
                 replay_rest: milliseconds("replay_rate_limit_ms", self.replay_rate_limit_ms, 60_000)?,
             },
         })
@@ -436,6 +502,13 @@ pub(crate) const KEYS: &[Key] = &[
     optional("[[streams]]", "snapshot_interval_s", "60", "whole books are written to the channel orderbook this often, and after each new beginning"),
     optional("[[streams]]", "snapshot_depth", "5000", "levels a side in these"),
     key("[persistence]", "memory_mb", "64", "what may be in memory on its way into the spool and to the sinks; a stalled sink then reads from disk"),
+    key("[persistence]", "mongo_uri", r#""mongodb://localhost:27017""#, "where [[sinks]] kind = \"mongo\" writes; may hold a password, which is never shown. CATCHMENT_MONGO_URI in the environment comes before it"),
+    optional("[persistence]", "mongo_uri_file", r#""/etc/catchment/mongo_uri""#, "a file that holds the connection string instead"),
+    key("[persistence]", "mongo_database", r#""market_data""#, "the database"),
+    key("[persistence]", "mongo_collection", r#""crypto_envelopes""#, "the collection"),
+    key("[persistence]", "mongo_max_retries", "3", "how often a failed batch is tried again before the sink counts as unreachable"),
+    key("[persistence]", "mongo_retry_base_ms", "100", "the first wait between tries; each further one is twice as long, with jitter"),
+    key("[persistence]", "mongo_consecutive_failures_for_degraded", "3", "so many exhausted batches in a row make the sink degraded"),
     key("[persistence.spool]", "enabled", "true", "make every record durable before it counts as accepted; false keeps them in memory only"),
     optional("[persistence.spool]", "dir", r#""data/spool""#, "its folder, one process at a time; default: spool in data_dir"),
     key("[persistence.spool]", "max_segment_mb", "64", "a segment that would grow beyond this is followed by another"),
@@ -447,19 +520,19 @@ pub(crate) const KEYS: &[Key] = &[
     key("[persistence.dedup]", "window_seconds", "300", "what lately means"),
     key("[persistence.dedup]", "max_keys", "100000", "how many records are remembered at most"),
     key("[persistence.dedup]", "by_payload", "[]", "channels in which equal payloads are duplicates even without an id or sequence"),
-    key("[[sinks]]", "kind", r#""jsonl""#, "jsonl: files of JSON lines under data_dir"),
+    key("[[sinks]]", "kind", r#""jsonl""#, "jsonl: files of JSON lines under data_dir | mongo: the collection that [persistence] names"),
     optional("[[sinks]]", "name", r#""jsonl""#, "what its cursor is kept under; default: its kind"),
     optional("[[sinks]]", "dir", r#""data""#, "where its files are; default: data_dir. Two sinks have two folders"),
     key("[[sinks]]", "file_mb", "256", "a file that has reached this is sealed and followed by another"),
     key("[[sinks]]", "compress", "false", "compress sealed files with zstd"),
     key("[[sinks]]", "compress_level", "1", "1 to 19"),
-    key("[[sinks]]", "batch_records", "10000", "a batch holds at most so many records,"),
+    optional("[[sinks]]", "batch_records", "10000", "a batch holds at most so many records (default for mongo: 1000),"),
     key("[[sinks]]", "batch_kb", "4096", "and so many KiB,"),
     key("[[sinks]]", "batch_ms", "100", "and waits so long for more"),
-    key("[[sinks]]", "max_retries", "3", "how often a failed batch is tried again before the sink counts as unreachable"),
-    key("[[sinks]]", "retry_base_ms", "100", "the first wait between tries; each further one is twice as long, with jitter"),
+    optional("[[sinks]]", "max_retries", "3", "how often a failed batch is tried again before the sink counts as unreachable; default for mongo: mongo_max_retries"),
+    optional("[[sinks]]", "retry_base_ms", "100", "the first wait between tries; each further one is twice as long, with jitter; default for mongo: mongo_retry_base_ms"),
     key("[[sinks]]", "retry_cap_ms", "5000", "no wait is longer"),
-    key("[[sinks]]", "consecutive_failures_for_degraded", "3", "so many exhausted batches in a row make the sink degraded"),
+    optional("[[sinks]]", "consecutive_failures_for_degraded", "3", "so many exhausted batches in a row make the sink degraded; default for mongo: mongo_consecutive_failures_for_degraded"),
     key("[[sinks]]", "replay_rate_limit_ms", "0", "a rest between batches that come from disk while catching up"),
 ];
 
@@ -570,6 +643,7 @@ mod tests {
         refused("[[sinks]]\nname = '../x'", "sinks[0].name");
         refused("[[sinks]]\ncompress_level = 40", "sinks[0].compress_level is 40");
         refused("sinks = []", "sinks is empty");
+        refused("[persistence]\nmongo_url = 'x'", "unknown field `mongo_url`");
         refused("data_dir = ", "line 1");
         refused(
             "[[streams]]\nvenue = 'bourse'",
@@ -608,6 +682,43 @@ mod tests {
         refused("[venues.kalshi]\nendpoints = { api = 'x' }", "venues.kalshi.endpoints.api");
         refused("[api]\nlisten = '0.0.0.0:80'", "api.listen is 0.0.0.0:80, which other machines can reach");
         refused("[api]\nlisten = 'here'", "api.listen is \"here\"");
+    }
+
+    #[cfg(feature = "mongo")]
+    #[test]
+    fn a_mongo_sink_takes_s1s_keys_and_its_own_come_first() {
+        let mongo = |persistence: &str, sink: &str| {
+            checked(&format!("[persistence]\n{persistence}\n[[sinks]]\nkind = 'mongo'\n{sink}"))
+        };
+        let delivery = |persistence: &str, sink: &str| {
+            let config = mongo(persistence, sink).unwrap();
+            assert_eq!(config.sinks[0].name, "mongo");
+            let delivery = config.sinks[0].delivery.clone();
+            (delivery.batch_records, delivery.retries_max, delivery.retry_base, delivery.degraded_after)
+        };
+        let ms = Duration::from_millis;
+        assert_eq!(delivery("", ""), (1_000, 3, ms(100), 3));
+        let keys =
+            "mongo_max_retries = 5\nmongo_retry_base_ms = 7\nmongo_consecutive_failures_for_degraded = 9";
+        assert_eq!(delivery(keys, ""), (1_000, 5, ms(7), 9));
+        assert_eq!(delivery(keys, "max_retries = 1\nbatch_records = 10"), (10, 1, ms(7), 9));
+        let refused = |persistence: &str, sink: &str, names: &str| {
+            let error = mongo(persistence, sink).unwrap_err();
+            assert!(error.contains(names) && !error.contains("sesame"), "{error:?}, expected {names:?}");
+        };
+        refused("mongo_database = 'a.b'", "", "persistence.mongo_database is \"a.b\"");
+        refused("mongo_collection = ''", "", "persistence.mongo_collection is \"\"");
+        refused("mongo_uri = 'mongodb://u:sesame/1@h'", "", "percent-encoded");
+        refused("mongo_uri = 'mongodb://u:sesame@h", "", "mongodb://***");
+        refused("mongo_uri = 'mongodb://u:sesame", "", "mongodb://***");
+        refused("", "dir = 'x'", "sinks[0].dir is given");
+        refused(
+            "",
+            "name = 'a'\n[[sinks]]\nkind = 'mongo'",
+            "sinks[1].kind is \"mongo\", the collection of \"a\"",
+        );
+        let shown = format!("{:?}", mongo("mongo_uri = 'mongodb://u:sesame@h'", "").unwrap());
+        assert!(!shown.contains("sesame"), "{shown}");
     }
 
     #[test]

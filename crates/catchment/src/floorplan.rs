@@ -11,7 +11,7 @@ use catchment_pipeline::{
 };
 use catchment_sinks::{JsonlConfig, JsonlSink};
 
-use crate::config::{Config, SinkConfig};
+use crate::config::{Config, Place, SinkConfig};
 
 /// Opens the spool and the sinks and starts the pipeline between them.
 pub(crate) fn build(config: &Config, on_storage_error: OnStorageError) -> anyhow::Result<House> {
@@ -59,14 +59,26 @@ pub(crate) async fn until_a_sink_is_stuck(monitor: &Monitor) {
 }
 
 fn open_sink(sink: &SinkConfig, spool: &Spool, clock: &Arc<dyn Clock>) -> anyhow::Result<Arc<dyn Sink>> {
-    let jsonl = JsonlConfig {
-        dir: sink.dir.clone(),
-        file_bytes_max: sink.file_bytes_max,
-        compress: sink.compress,
-        seal_in_background: true,
-        name: sink.name.clone(),
-    };
-    let opened = JsonlSink::open(jsonl, spool.id(), Arc::new(RealDisk::shared()), Arc::clone(clock))
-        .with_context(|| format!("cannot open the sink {:?}", sink.name))?;
-    Ok(Arc::new(opened))
+    let cannot = || format!("cannot open the sink {:?}", sink.name);
+    match &sink.place {
+        Place::Jsonl { dir, file_bytes_max, compress } => {
+            let jsonl = JsonlConfig {
+                dir: dir.clone(),
+                file_bytes_max: *file_bytes_max,
+                compress: *compress,
+                seal_in_background: true,
+                name: sink.name.clone(),
+            };
+            let disk = Arc::new(RealDisk::shared());
+            let opened = JsonlSink::open(jsonl, spool.id(), disk, Arc::clone(clock)).with_context(cannot)?;
+            Ok(Arc::new(opened))
+        }
+        #[cfg(feature = "mongo")]
+        Place::Mongo(place) => {
+            let mongo = place.open(&sink.name).with_context(cannot)?;
+            Ok(Arc::new(catchment_sinks::mongo::MongoSink::new(mongo)))
+        }
+        #[cfg(not(feature = "mongo"))]
+        Place::Mongo(_) => anyhow::bail!("this build has no MongoDB"),
+    }
 }

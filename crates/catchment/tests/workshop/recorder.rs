@@ -119,6 +119,11 @@ impl Recorder {
         self.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
     }
 
+    /// Its standard input, for whoever feeds it in their own way.
+    pub fn input(&mut self) -> ChildStdin {
+        self.stdin.take().unwrap()
+    }
+
     /// Waits until it has printed so many ids. `false`: it has ended, or the time is over.
     pub fn wait_for_acks(&self, count: usize, within: Duration) -> bool {
         self.acks.wait_for(within, |ids| ids.len() >= count)
