@@ -1,5 +1,6 @@
 //! `catchment run`: records what the configuration names until a signal comes, or for as long as it is told.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -161,9 +162,9 @@ impl View {
                 full: health.full,
                 replayed: books.replayed,
             },
+            ingest_errors: ingest_errors(&books),
             channels: channels(&books),
             balances: balances(&books),
-            ..Status::default()
         }
     }
 }
@@ -181,6 +182,15 @@ fn sinks(health: &Health) -> Vec<control::Sink> {
         write_times: sink.write_times,
     });
     sinks.collect()
+}
+
+/// Tries to write that failed, over all sinks.
+fn ingest_errors(books: &Books) -> BTreeMap<String, u64> {
+    let mut errors = BTreeMap::new();
+    for (venue, count) in books.write_errors.values().flatten() {
+        *errors.entry(venue.to_string()).or_default() += count;
+    }
+    errors
 }
 
 fn channels(books: &Books) -> Vec<control::ChannelCounts> {

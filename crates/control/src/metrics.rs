@@ -115,16 +115,11 @@ fn sinks(page: &mut Page, status: &Status) {
         "How long a sink takes to make a batch durable.",
         status.sinks.iter().map(|sink| (sink.name.as_str(), &sink.write_times)),
     );
-    page.family(
-        "ingest_errors_total",
-        Kind::Counter,
-        "Records that a sink could not be given at first.",
-        |family| {
-            for (exchange, errors) in &status.ingest_errors {
-                family.sample(&[("exchange", exchange)], *errors as f64);
-            }
-        },
-    );
+    page.family("ingest_errors_total", Kind::Counter, "Tries to write to a sink that failed.", |family| {
+        for (exchange, errors) in &status.ingest_errors {
+            family.sample(&[("exchange", exchange)], *errors as f64);
+        }
+    });
     page.family("catchment_sink_state", Kind::Gauge, "1 for the state that each sink is in.", |family| {
         for sink in &status.sinks {
             for state in ["ok", "unreachable", "degraded"] {

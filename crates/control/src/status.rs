@@ -20,7 +20,7 @@ pub struct Status {
     pub streams: Vec<Stream>,
     /// Each sink.
     pub sinks: Vec<Sink>,
-    /// Records that a sink could not be given at first, by exchange: S1's `ingest_errors_total`.
+    /// Tries to write to a sink that failed, by exchange: S1's `ingest_errors_total`.
     pub ingest_errors: BTreeMap<String, u64>,
     /// What is on its way to the sinks.
     pub spool: Spool,
