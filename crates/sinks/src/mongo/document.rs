@@ -222,3 +222,113 @@ fn write_array(array: &RawArray, out: &mut Vec<u8>, level: u32) -> Result<(), No
 fn write_quoted(text: &str, out: &mut Vec<u8>) {
     serde_json::to_writer(out, text).expect("text always serialises");
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::{NOON_MS, plain, spool};
+    use catchment_model::{Envelope, Payload};
+    use catchment_pipeline::Batch;
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    /// The document of a record with this payload, as another reader of BSON sees it.
+    fn document(payload: &str) -> (Batch, Vec<u8>) {
+        let payload = Payload::parse(payload.as_bytes()).unwrap();
+        let batch = Batch::of(spool(), 1, &[Envelope { payload, ..plain("okx", "trades", NOON_MS) }]);
+        let mut out = b"before".to_vec();
+        push(&batch.get(0).unwrap(), &mut out).unwrap();
+        let bytes = out.split_off(6);
+        mongodb::bson::Document::try_from(RawDocument::from_bytes(&bytes).unwrap()).unwrap();
+        (batch, bytes)
+    }
+
+    /// JSON as anybody might write it: blanks, needless escapes, numbers of every kind.
+    fn json() -> impl Strategy<Value = String> {
+        let number = "-?(0|[1-9][0-9]{0,40})(\\.[0-9]{1,40})?([eE][+-]?[0-9]{1,5})?";
+        let inside = "([a-z \u{e9}\u{1f30a}\u{7f}$.]|\\\\[\"\\\\/bfnrt]|\\\\u[0-9a-fA-F]{4}){0,12}";
+        let string = move || inside.prop_map(|text| format!("\"{text}\""));
+        let leaf = prop_oneof![
+            Just("null".to_owned()),
+            Just("true".to_owned()),
+            Just("false".to_owned()),
+            number.prop_map(|text| text),
+            string(),
+        ];
+        leaf.prop_recursive(4, 40, 6, move |inner| {
+            let blank = prop_oneof![9 => Just(""), 1 => Just(" "), 1 => Just("\t")];
+            let items = prop::collection::vec(inner.clone(), 0..6);
+            let fields = prop::collection::vec((string(), inner), 0..6);
+            prop_oneof![
+                (items, blank.clone())
+                    .prop_map(|(items, blank)| format!("[{}{blank}]", items.join(&format!(",{blank}")))),
+                (fields, blank).prop_map(|(fields, blank)| {
+                    let fields: Vec<_> =
+                        fields.iter().map(|(key, value)| format!("{key}{blank}:{value}")).collect();
+                    format!("{{{blank}{}}}", fields.join(","))
+                }),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_line_comes_back_byte_for_byte_and_the_value_means_the_same(text in json()) {
+            let (batch, bytes) = document(&text);
+            let stored = RawDocument::from_bytes(&bytes).unwrap();
+            let line = line_of(stored).unwrap();
+            prop_assert_eq!(line.as_slice(), batch.get(0).unwrap().line());
+            let has_text = stored.get_str("payload_text").is_ok();
+            let mut shown = Vec::new();
+            let value = stored.get("payload").unwrap().unwrap();
+            write_value(value, &mut shown, 0).unwrap();
+            prop_assert!(has_text || shown == text.as_bytes());
+            // Halves of pairs have no text, and serde does not read them; the rest it does. Large numbers became text.
+            let (Ok(Value::Object(_) | Value::Array(_)), false) = (serde_json::from_str(&text), text.contains("\\u")) else {
+                return Ok(());
+            };
+            let shown: Value = serde_json::from_slice(&shown).unwrap();
+            let meant: Value = serde_json::from_str(&text).unwrap();
+            prop_assert!(is_alike(&shown, &meant), "{text} became {shown}");
+        }
+
+        #[test]
+        fn what_is_no_json_is_an_error_and_nothing_worse(bytes in prop::collection::vec(prop_oneof![
+            Just(b'{'), Just(b'}'), Just(b'['), Just(b']'), Just(b'"'), Just(b'\\'), Just(b','), Just(b':'), Just(b'u'),
+            Just(b'1'), Just(b'-'), Just(b'e'), Just(b't'), any::<u8>(),
+        ], 0..40)) {
+            let mut out = Vec::new();
+            let _ = Json::new(&bytes, usize::MAX).value(&mut out);
+        }
+    }
+
+    /// Equal, where a number that was too long may have become its text.
+    fn is_alike(shown: &Value, meant: &Value) -> bool {
+        match (shown, meant) {
+            (Value::Array(a), Value::Array(b)) => {
+                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_alike(a, b))
+            }
+            (Value::Object(a), Value::Object(b)) => {
+                a.len() == b.len() && a.iter().zip(b).all(|((k, a), (l, b))| k == l && is_alike(a, b))
+            }
+            (Value::String(text), Value::Number(b)) => text.parse::<f64>().is_ok_and(|a| is_near(a, b)),
+            (Value::Number(a), Value::Number(b)) => a.as_f64().is_some_and(|a| is_near(a, b)),
+            (a, b) => a == b,
+        }
+    }
+
+    /// serde reads long numbers to the last bit but one.
+    fn is_near(a: f64, b: &serde_json::Number) -> bool {
+        b.as_f64().is_some_and(|b| (a - b).abs() <= 1e-12 * b.abs())
+    }
+
+    #[test]
+    fn a_document_that_is_no_record_is_named_so() {
+        let check = |document: mongodb::bson::Document, reason: &str| {
+            let raw = mongodb::bson::RawDocumentBuf::try_from(&document).unwrap();
+            assert_eq!(line_of(&raw).unwrap_err().to_string(), format!("not a record: {reason}"));
+        };
+        check(mongodb::bson::doc! {}, "message_id is missing or of another type");
+        check(mongodb::bson::doc! { "message_id": 1.5 }, "it holds a Double, which JSON does not have");
+    }
+}

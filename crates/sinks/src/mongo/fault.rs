@@ -60,13 +60,14 @@ pub(super) enum Why {
     Moment,
 }
 
-/// What an insert's answer says: which were not inserted, or that nothing of it may count.
-pub(super) fn read_answer(answer: &Document) -> Result<Vec<NotInserted>, Fault> {
+/// What the answer to an insert of so many says: which were not inserted, or that nothing of it may count.
+pub(super) fn read_answer(answer: &Document, documents: usize) -> Result<Vec<NotInserted>, Fault> {
     let mut missing = Vec::new();
     if let Ok(errors) = answer.get_array("writeErrors") {
         for error in errors {
             let error = error.as_document().ok_or_else(|| odd("writeErrors"))?;
             let index = whole(error, "index").and_then(|index| usize::try_from(index).ok());
+            let index = index.filter(|index| *index < documents);
             missing.push(NotInserted {
                 index: index.ok_or_else(|| odd("writeErrors"))?,
                 why: why(error),
@@ -158,7 +159,7 @@ mod tests {
     fn an_answer_says_which_records_are_at_fault_and_why() {
         let check = |error: Document, want: Why| {
             let answer = doc! { "ok": 1, "n": 0, "writeErrors": [error.clone()] };
-            let missing = read_answer(&answer).unwrap();
+            let missing = read_answer(&answer, 4).unwrap();
             assert_eq!((missing.len(), missing[0].index, missing[0].why), (1, 3, want), "{error}");
         };
         check(doc! { "index": 3, "code": 11000, "keyPattern": { "_id": 1 }, "errmsg": "dup" }, Why::SameId);
@@ -175,16 +176,17 @@ mod tests {
     #[test]
     fn what_is_not_durable_is_not_written() {
         let concern = doc! { "code": 64, "errmsg": "waiting for replication timed out" };
-        let fault = read_answer(&doc! { "ok": 1, "n": 5, "writeConcernError": concern }).unwrap_err();
+        let fault = read_answer(&doc! { "ok": 1, "n": 5, "writeConcernError": concern }, 5).unwrap_err();
         let Fault::Away(MongoFault::NotDurable(said)) = fault else { panic!("{fault:?}") };
         assert_eq!(said, "waiting for replication timed out");
     }
 
     #[test]
     fn an_answer_that_makes_no_sense_is_tried_again() {
-        for errors in [vec![doc! {}], vec![doc! { "index": -1, "code": 11000 }]] {
-            let answer = doc! { "ok": 1, "writeErrors": errors };
-            assert!(matches!(read_answer(&answer), Err(Fault::Away(_))));
+        let odd = [doc! {}, doc! { "index": -1, "code": 11000 }, doc! { "index": 4, "code": 11000 }];
+        for error in odd {
+            let answer = doc! { "ok": 1, "writeErrors": [error] };
+            assert!(matches!(read_answer(&answer, 4), Err(Fault::Away(_))));
         }
     }
 

@@ -147,7 +147,7 @@ async fn run(
     let answer = match tokio::time::timeout(within, asked).await {
         Err(_) => Err(Fault::Away(MongoFault::Late(within))),
         Ok(Err(error)) => Err(fault::of(&error)),
-        Ok(Ok(answer)) => fault::read_answer(&answer),
+        Ok(Ok(answer)) => fault::read_answer(&answer, places.len()),
     };
     (places, answer)
 }
