@@ -9,6 +9,7 @@
 
 mod books;
 mod dedup;
+mod descriptor;
 mod fuzz_scanner;
 mod handoff;
 mod machine;
@@ -60,6 +61,11 @@ static BENCHES: &[Bench] = &[
         name: "parse-books",
         about: "an answer of 500 Polymarket books to fixed-point levels, beside serde_json",
         run: parse_books::run,
+    },
+    Bench {
+        name: "descriptor",
+        about: "Binance's frames read through its descriptor, beside a reader written by hand",
+        run: descriptor::run,
     },
     Bench {
         name: "passthrough",

@@ -20,10 +20,15 @@
 mod command;
 mod compile;
 mod error;
+mod event;
+mod found;
+#[cfg(test)]
+mod fuzz;
 mod login;
 mod lookup;
 mod naming;
 mod paths;
+mod pointer;
 mod reader;
 mod rest;
 pub mod scan;
@@ -42,9 +47,10 @@ use serde::Deserialize;
 
 pub use command::{Command, Wanted};
 pub use error::DescriptorError;
+pub use event::{Answer, Data, Done, Event, Unknown};
 pub use login::{LoginError, Secrets};
 pub use naming::{NamingError, Spelled};
-pub use reader::{Answer, Data, Done, Event, Reader, Unknown};
+pub use reader::Reader;
 pub use rest::Witness;
 pub use sequence::{Order, Scope, Sequence, SequenceChecker, SequenceRule, Step};
 pub use times::TimeUnit;
@@ -84,6 +90,28 @@ impl Descriptor {
     /// The descriptors of this build, by name.
     pub fn shipped() -> &'static [Descriptor] {
         shipped::all()
+    }
+
+    /// The shipped ones and these: each a file's name and its text. A file with the id of a shipped one takes its place;
+    /// two files with the same id are an error.
+    pub fn with_files<'a>(
+        files: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Vec<Descriptor>, DescriptorError> {
+        let mut own: Vec<(Descriptor, &str)> = Vec::new();
+        for (file, text) in files {
+            let descriptor = Self::read(file, text)?;
+            if let Some((_, other)) = own.iter().find(|(known, _)| known.id() == descriptor.id()) {
+                let reason = format!("{} is already described in {other}", descriptor.id());
+                return Err(error::KeyPath::default().key("id").wrong(reason).located(file, text));
+            }
+            own.push((descriptor, file));
+        }
+        let replaced = |id: &str| own.iter().any(|(descriptor, _)| descriptor.id() == id);
+        let mut all: Vec<_> =
+            Self::shipped().iter().filter(|shipped| !replaced(shipped.id())).cloned().collect();
+        all.extend(own.into_iter().map(|(descriptor, _)| descriptor));
+        all.sort_by_key(Descriptor::id);
+        Ok(all)
     }
 
     /// The files that they were read from: name and text.

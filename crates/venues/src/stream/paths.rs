@@ -6,83 +6,9 @@
 //!
 //! A key that is asked for and stands twice in an object makes the frame ambiguous: it is refused.
 
+use super::found::{Found, Place, SLOTS_MAX, Slot};
+use super::pointer::{Pointer, Step};
 use super::scan::{self, Scanned, fault, skip_space, string_end, value_end};
-
-/// How many different pointers one socket's frames may be read by: a bit each.
-pub(super) const SLOTS_MAX: usize = 64;
-
-/// One step of a pointer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Step {
-    /// A member; or an element, where it is a number and the value an array.
-    Key(String),
-    /// An array's last element.
-    Last,
-    /// Every element.
-    Every,
-}
-
-/// A pointer that has been read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Pointer(pub(super) Vec<Step>);
-
-impl Pointer {
-    /// The longest pointer taken, in steps.
-    const STEPS_MAX: usize = 8;
-
-    pub(super) fn read(text: &str) -> Result<Self, String> {
-        let Some(rest) = text.strip_prefix('/') else {
-            return Err(format!(
-                "{text:?} is not a JSON pointer: it must begin with a slash, as in \"/data/u\""
-            ));
-        };
-        let mut steps = Vec::new();
-        for step in rest.split('/') {
-            steps.push(match step {
-                "" => return Err(format!("{text:?} has an empty step")),
-                "-1" => Step::Last,
-                "*" => Step::Every,
-                _ => Step::Key(unescaped_step(text, step)?),
-            });
-        }
-        if steps.len() > Self::STEPS_MAX {
-            return Err(format!("{text:?} has more than {} steps", Self::STEPS_MAX));
-        }
-        Ok(Self(steps))
-    }
-
-    /// Whether it can name several values at once.
-    pub(super) fn is_many(&self) -> bool {
-        self.0.contains(&Step::Every)
-    }
-}
-
-/// `~1` is a slash, `~0` a tilde.
-fn unescaped_step(pointer: &str, step: &str) -> Result<String, String> {
-    let mut key = String::with_capacity(step.len());
-    let mut rest = step.chars();
-    while let Some(c) = rest.next() {
-        match c {
-            '~' => match rest.next() {
-                Some('0') => key.push('~'),
-                Some('1') => key.push('/'),
-                _ => return Err(format!("{pointer:?} has a '~' that is neither '~0' nor '~1'")),
-            },
-            c => key.push(c),
-        }
-    }
-    Ok(key)
-}
-
-/// Which of a socket's values: an index into what a walk has found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Slot(pub(super) u8);
-
-impl Slot {
-    pub(super) fn bit(self) -> u64 {
-        1 << self.0
-    }
-}
 
 /// The pointers of a socket while they are collected.
 #[derive(Debug, Default)]
@@ -102,6 +28,9 @@ pub(super) enum Take {
 impl PathsBuilder {
     /// The slot of this pointer, the same for equal ones.
     pub(super) fn slot(&mut self, pointer: &Pointer, take: Take) -> Result<Slot, String> {
+        if pointer.0.contains(&Step::Every) && pointer.0.contains(&Step::Last) {
+            return Err("has both '*' and '-1', and in a frame only one of them can be followed".to_owned());
+        }
         let known = self.wanted.iter().position(|(p, t)| p == pointer && *t == take);
         let index = known.unwrap_or_else(|| {
             self.wanted.push((pointer.clone(), take));
@@ -376,151 +305,4 @@ impl Node {
 fn element(key: &str) -> Option<usize> {
     let plain = key.bytes().all(|b| b.is_ascii_digit()) && (key == "0" || !key.starts_with('0'));
     key.parse().ok().filter(|number| plain && *number <= ELEMENT_MAX)
-}
-
-/// What a walk has found: places in the frame, by slot.
-#[derive(Debug)]
-pub(super) struct Found {
-    /// A bit for each slot that is filled.
-    pub(super) mask: u64,
-    places: [Place; SLOTS_MAX],
-    /// The places of pointers that name several values, in the frame's order.
-    pub(super) many: Vec<(Slot, Place)>,
-}
-
-/// Where a value is. A text's quotes belong to it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Place {
-    start: u32,
-    end: u32,
-    escaped: bool,
-}
-
-/// So many values of pointers with `*` are noted in a frame; the rest of them go unnoticed.
-const MANY_MAX: usize = 65_536;
-
-impl Found {
-    pub(super) fn new() -> Self {
-        Self { mask: 0, places: [Place::default(); SLOTS_MAX], many: Vec::new() }
-    }
-
-    #[inline(always)]
-    fn clear(&mut self) {
-        self.mask = 0;
-        self.many.clear();
-    }
-
-    #[inline(always)]
-    fn set(&mut self, slot: Slot, place: Place) {
-        self.mask |= slot.bit();
-        self.places[usize::from(slot.0)] = place;
-    }
-
-    #[inline]
-    fn push(&mut self, slot: Slot, place: Place) {
-        if self.mask & slot.bit() == 0 {
-            self.set(slot, place);
-        }
-        if self.many.len() < MANY_MAX {
-            self.many.push((slot, place));
-        }
-    }
-
-    #[inline(always)]
-    pub(super) fn has(&self, slot: Slot) -> bool {
-        self.mask & slot.bit() != 0
-    }
-
-    #[inline(always)]
-    pub(super) fn place(&self, slot: Slot) -> Option<Place> {
-        self.has(slot).then(|| self.places[usize::from(slot.0)])
-    }
-
-    /// How many elements were counted.
-    pub(super) fn count(&self, slot: Slot) -> Option<u32> {
-        self.place(slot).map(|place| place.start)
-    }
-
-    /// The value as it stands in the frame.
-    #[inline(always)]
-    pub(super) fn value<'m>(&self, slot: Slot, frame: &'m str) -> Option<Value<'m>> {
-        Some(self.place(slot)?.value(frame))
-    }
-}
-
-impl Place {
-    #[inline(always)]
-    pub(super) fn value(self, frame: &str) -> Value<'_> {
-        Value { raw: &frame[self.start as usize..self.end as usize], escaped: self.escaped }
-    }
-}
-
-/// A value of a frame.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Value<'m> {
-    /// As it stands there, quotes included.
-    pub(super) raw: &'m str,
-    escaped: bool,
-}
-
-impl<'m> Value<'m> {
-    /// The inside of a text, escapes unread; or a number, or a word, as written. Not what holds others.
-    #[inline(always)]
-    pub(super) fn plain(self) -> Option<&'m str> {
-        match self.raw.as_bytes().first() {
-            Some(b'"') => Some(&self.raw[1..self.raw.len() - 1]),
-            Some(b'{' | b'[') | None => None,
-            _ => Some(self.raw),
-        }
-    }
-
-    /// The same with its escapes read.
-    pub(super) fn text(self) -> Option<std::borrow::Cow<'m, str>> {
-        let plain = self.plain()?;
-        Some(if self.escaped { scan::unescaped(plain) } else { std::borrow::Cow::Borrowed(plain) })
-    }
-
-    pub(super) fn is_escaped(self) -> bool {
-        self.escaped
-    }
-
-    /// A whole number from 0 on, written as a number or as a text.
-    #[inline]
-    pub(super) fn number(self) -> Option<u64> {
-        digits(self.plain()?.as_bytes())
-    }
-
-    /// Likewise, and it may be below 0.
-    #[inline]
-    pub(super) fn signed(self) -> Option<i64> {
-        let text = self.plain()?.as_bytes();
-        match text.strip_prefix(b"-") {
-            Some(rest) => Some(-i64::try_from(digits(rest)?).ok()?),
-            None => i64::try_from(digits(text)?).ok(),
-        }
-    }
-}
-
-/// A number of nothing but digits.
-#[inline]
-pub(super) fn digits(text: &[u8]) -> Option<u64> {
-    if text.is_empty() || text.len() > 20 {
-        return None;
-    }
-    if text.len() <= 19 {
-        // 19 digits always fit.
-        let mut number = 0_u64;
-        for byte in text {
-            let digit = byte.wrapping_sub(b'0');
-            if digit > 9 {
-                return None;
-            }
-            number = number * 10 + u64::from(digit);
-        }
-        return Some(number);
-    }
-    text.iter().try_fold(0_u64, |number, byte| {
-        let digit = byte.wrapping_sub(b'0');
-        if digit > 9 { None } else { number.checked_mul(10)?.checked_add(u64::from(digit)) }
-    })
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::Descriptor;
 use super::command::Wanted;
-use super::paths::{Pointer, Step};
+use super::pointer::{Pointer, Step};
 use super::template::Template;
 use super::times::TimeUnit;
 use super::written::Literal;

@@ -3,7 +3,7 @@
 use catchment_model::UnixMs;
 use serde::Deserialize;
 
-use super::paths::digits;
+use super::found::digits;
 
 /// How a venue writes a time. Whether as a number or as a text does not matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

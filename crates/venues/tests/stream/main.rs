@@ -3,7 +3,10 @@
 #![allow(clippy::unwrap_used)] // helpers of tests may panic as tests do
 
 mod binance;
+mod commands;
 mod samples;
+mod venues;
+mod wrong;
 
 use catchment_venues::stream::{Data, Descriptor, Event, Reader, Wanted};
 
