@@ -83,10 +83,6 @@ impl Described {
         self.0.iter().find(|descriptor| descriptor.id() == id)
     }
 
-    pub(crate) fn all(&self) -> &[Descriptor] {
-        &self.0
-    }
-
     pub(super) fn names(&self) -> String {
         self.0.iter().map(Descriptor::id).collect::<Vec<_>>().join(", ")
     }
