@@ -185,20 +185,21 @@ impl Core {
     /// Records a message, unless it was recorded before. Says whether it was.
     pub(crate) fn record(&mut self, data: &Data<'_>, from: From<'_>, draft: &mut Draft) -> bool {
         let place = data.wanted as usize;
-        let (missing, is_old) = match self.follow(place, data) {
-            Follow::Fine => (None, false),
-            Follow::Missing(missing) => (Some(missing), false),
-            Follow::Old => (None, true),
+        let (missing, is_old, is_proved) = match self.follow(place, data) {
+            Follow::Next => (None, false, true),
+            Follow::Unproved => (None, false, false),
+            Follow::Missing(missing) => (Some(missing), false, true),
+            Follow::Old => (None, true, false),
             Follow::Repetition => {
                 self.counts.duplicates += 1;
                 self.silence.heard(place, from.now);
                 return false;
             }
         };
-        let (received, now) = (from.received_at.ms(), from.now);
+        let now = from.now;
         if let Some(time) = data.server_time {
             self.streams[place].time = Some(time);
-            self.lag.add((received.get() - time.get()) as f64);
+            self.lag.add((from.received_at.ms().get() - time.get()) as f64);
         }
         let is_written = self.push(data, from, draft);
         let touched = std::iter::once(data.wanted).chain(data.also.iter().copied());
@@ -212,7 +213,8 @@ impl Core {
             let of_this = missing.filter(|_| place == data.wanted as usize);
             self.feed(place, data, of_this, from, draft);
             if !is_old && is_written {
-                self.good(place, received, of_this, from, draft);
+                let is_proved = is_proved && place == data.wanted as usize;
+                self.good(place, (of_this, is_proved), from, draft);
             }
         }
         is_written
@@ -258,21 +260,32 @@ impl Core {
             stream.id = LastId { number: id.parse().ok(), hash: Some(xxh3_64(id.as_bytes())) };
         }
         let (Some(sequence), Some(checker)) = (&data.sequence, &mut stream.checker) else {
-            let Some(hash) = stream.id.hash.filter(|_| data.id.is_some()) else { return Follow::Fine };
+            let Some(hash) = stream.id.hash.filter(|_| data.id.is_some()) else { return Follow::Unproved };
             return match stream.recent.has(hash) {
                 true => Follow::Repetition,
                 false => {
                     stream.recent.push(hash);
-                    Follow::Fine
+                    Follow::Unproved
                 }
             };
         };
+        let last = checker.last();
         let order = stream.order.expect("what is followed has an order");
         let step = checker.next(sequence, data.is_snapshot);
         let follow = match step {
-            Step::First | Step::Next | Step::Reset => Follow::Fine,
+            Step::Next if order != Order::Increasing => Follow::Next,
+            Step::First | Step::Next => Follow::Unproved,
+            // The last few trades, with which a subscription begins: their numbers go on. A book is another matter.
+            Step::Reset if order == Order::PlusOne && !stream.is_book => match last {
+                Some(last) if sequence.first > last.saturating_add(1) => {
+                    Follow::Missing(Missing { first: last + 1, last: sequence.first - 1, is_count: true })
+                }
+                Some(last) if sequence.last >= last => Follow::Next,
+                _ => Follow::Unproved,
+            },
+            Step::Reset => Follow::Unproved,
             // Linked: it shows that the venue lives. Increasing: several may share a number.
-            Step::Repeated if matches!(order, Order::Linked | Order::Increasing) => Follow::Fine,
+            Step::Repeated if matches!(order, Order::Linked | Order::Increasing) => Follow::Unproved,
             Step::Repeated => Follow::Repetition,
             Step::Old => {
                 let Sequence { first, last, prev } = *sequence;
@@ -314,25 +327,24 @@ impl Core {
     fn good(
         &mut self,
         place: usize,
-        received: UnixMs,
-        missing: Option<Missing>,
+        (missing, is_proved): (Option<Missing>, bool),
         from: From<'_>,
         draft: &mut Draft,
     ) {
+        let received = from.received_at.ms();
         let stream = &self.streams[place];
         let own_desk = stream.feeds.iter().map(|desk| &self.desks[*desk]).find(|_| stream.is_book);
         let waits_for_snapshot = own_desk.is_some_and(|desk| !desk.over_rest && !desk.is_live());
         if waits_for_snapshot {
             return;
         }
-        let is_numbered = matches!(stream.order, Some(Order::PlusOne | Order::Range | Order::Linked));
         if let Some(missing) = missing
             && self.gaps.open(place).is_none()
             && let Some(told) = self.gaps.jump(place, missing, received, from.label, from.now)
         {
             self.tell(&told, from.received_at, draft);
         }
-        if let Some(told) = self.gaps.good(place, received, missing, is_numbered) {
+        if let Some(told) = self.gaps.good(place, received, missing, is_proved) {
             self.tell(&told, from.received_at, draft);
         }
     }
@@ -470,7 +482,10 @@ impl Core {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Follow {
-    Fine,
+    /// The one that was due: nothing is missing between.
+    Next,
+    /// Nothing is known to be missing.
+    Unproved,
     Missing(Missing),
     /// After a later one, and not seen before.
     Old,

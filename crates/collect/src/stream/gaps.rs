@@ -108,15 +108,15 @@ impl GapLedger {
         Self { settings, streams: channels.into_iter().map(stream).collect(), held: Vec::new(), open: 0 }
     }
 
-    /// A good message has come, `missing` being the numbers between it and the one before. Gives back the gap that it
-    /// ends, if there was one.
+    /// A good message has come, `missing` being the numbers between it and the one before; if there are none and that is
+    /// proved by the numbering, `is_proved`. Gives back the gap that it ends, if there was one.
     #[inline]
     pub(crate) fn good(
         &mut self,
         place: usize,
         received: UnixMs,
         missing: Option<Missing>,
-        is_numbered: bool,
+        is_proved: bool,
     ) -> Option<Told> {
         let stream = &mut self.streams[place];
         if stream.open.is_none() {
@@ -124,7 +124,7 @@ impl GapLedger {
             stream.good = received;
             return None;
         }
-        let told = stream.close(place, received, missing, is_numbered);
+        let told = stream.close(place, received, missing, is_proved);
         stream.good = received;
         self.open -= 1;
         Some(told)
@@ -272,10 +272,10 @@ impl GapLedger {
 }
 
 impl Stream {
-    fn close(&mut self, place: usize, to: UnixMs, missing: Option<Missing>, is_numbered: bool) -> Told {
+    fn close(&mut self, place: usize, to: UnixMs, missing: Option<Missing>, is_proved: bool) -> Told {
         let open = self.open.take().expect("only an open gap is closed");
         let gap = piece(&self.channel, open.from, to, open.cause, &open.connection);
-        Told { place, gap: numbered(gap, open.missing.or(missing), is_numbered) }
+        Told { place, gap: numbered(gap, open.missing.or(missing), is_proved) }
     }
 }
 
@@ -286,13 +286,13 @@ fn piece(channel: &str, from: UnixMs, to: UnixMs, cause: Cause, connection: &str
 }
 
 /// What the numbering says: which are missing, or that none is.
-fn numbered(gap: Gap, missing: Option<Missing>, is_numbered: bool) -> Gap {
+fn numbered(gap: Gap, missing: Option<Missing>, is_proved: bool) -> Gap {
     match missing {
         Some(Missing { first, last, is_count }) => {
             let gap = gap.missing(first, last);
             if is_count { gap.records((last - first).saturating_add(1)) } else { gap }
         }
-        None if is_numbered => gap.records(0),
+        None if is_proved => gap.records(0),
         None => gap,
     }
 }

@@ -163,8 +163,9 @@ impl Link {
     pub(crate) fn replace_at(&self, jitter: f64) -> Option<Monotonic> {
         let rules = &self.route.descriptor.sockets()[self.route.socket].rules;
         let life = rules.lifetime?;
-        // A twentieth before, but not more than half an hour; connections that opened together do not end together.
-        let margin = (life / 20).min(Duration::from_secs(1_800));
+        // A twentieth before, but not more than half an hour, and time enough for the overlap; connections that opened
+        // together do not end together.
+        let margin = (life / 20).clamp((life / 2).min(Duration::from_secs(60)), Duration::from_secs(1_800));
         Some(Monotonic(self.opened.0 + life - margin.mul_f64(0.5 + jitter / 2.0)))
     }
 

@@ -271,7 +271,7 @@ impl Shard {
             let (place, mark) = (data.wanted as usize, self.core.mark(data));
             if !overlap.has_switched() {
                 overlap.old(place, mark);
-            } else if overlap.new_one(place, mark) == Joining::Repeats {
+            } else if overlap.new_one(place, mark) == Joining::Repeats && !data.is_snapshot {
                 self.core.counts.repeats += 1;
                 return;
             }
