@@ -5,4 +5,5 @@ mod connections;
 mod frames;
 mod rig;
 mod silence;
+mod simulated;
 mod stage;

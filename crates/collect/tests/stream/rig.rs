@@ -125,7 +125,20 @@ impl<'a> Start<'a> {
         }
     }
 
+    /// At a venue on stage.
     pub(crate) fn on(self, stage: &Stage) -> Rig {
+        let (http, ws) = (format!("http://{}", stage.addr), format!("ws://{}", stage.addr));
+        let urls = self.descriptor.default_endpoints().map(|(name, url)| {
+            let is_socket = url.starts_with("ws");
+            (name.to_owned(), if is_socket { ws.clone() } else { http.clone() })
+        });
+        let urls: Vec<(String, String)> = urls.collect();
+        let urls: Vec<(&str, String)> = urls.iter().map(|(name, url)| (name.as_str(), url.clone())).collect();
+        self.at(&urls)
+    }
+
+    /// With these endpoints.
+    pub(crate) fn at(self, urls: &[(&str, String)]) -> Rig {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let shelf = Shelf {
             lines: Arc::default(),
@@ -142,13 +155,7 @@ impl<'a> Start<'a> {
         let spool = Spool::in_memory(spool, 7);
         let sinks = vec![(Arc::new(shelf.clone()) as Arc<dyn Sink>, self.delivery)];
         let pipeline = Pipeline::start(spool, sinks, self.pipeline, Arc::clone(&clock)).unwrap();
-        let (http, ws) = (format!("http://{}", stage.addr), format!("ws://{}", stage.addr));
-        let overrides: Vec<(String, &str)> = self
-            .descriptor
-            .default_endpoints()
-            .map(|(name, url)| (name.to_owned(), if url.starts_with("ws") { ws.as_str() } else { &http }))
-            .collect();
-        let endpoints = self.descriptor.endpoints(overrides.iter().map(|(name, url)| (name.as_str(), *url)));
+        let endpoints = self.descriptor.endpoints(urls.iter().map(|(name, url)| (*name, url.as_str())));
         let limits = Limits::new(families_of(&self.descriptor), 1.0).unwrap();
         let parts = Parts {
             clock: Arc::clone(&clock),

@@ -1,0 +1,155 @@
+//! The runtime against simulated venues, with faults: what is stored is what was sent, and what is told is what went wrong.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use catchment_model::SystemClock;
+use catchment_sim::{PairsConfig, Sim, SimConfig, StreamFault, StreamFaultKind, StreamsConfig};
+use serde_json::Value;
+
+use crate::rig::{Rig, Start};
+
+const SYMBOLS: [&str; 4] = ["BTC/USDT", "BTC/USD", "ETH/USDT", "ETH/USD"];
+
+async fn sim() -> Sim {
+    let mut config = SimConfig::default();
+    config.streams = StreamsConfig { journal_frames: 100_000, ..StreamsConfig::default() };
+    let pairs = PairsConfig {
+        symbols: 4,
+        book_per_s: 20.0,
+        trades_per_s: 20.0,
+        ticker_per_s: 5.0,
+        ..PairsConfig::default()
+    };
+    config.binance.pairs = pairs.clone();
+    config.kraken.pairs = pairs;
+    Sim::start(config, Arc::new(SystemClock::new())).await.unwrap()
+}
+
+fn start(sim: &Sim, venue: &str, streams: &[(&str, &str)], settle: impl FnOnce(&mut Start<'_>)) -> Rig {
+    let mut start = Start::venue(venue, streams);
+    settle(&mut start);
+    let rest = match venue {
+        "binance" => sim.base("binance/rest"),
+        other => sim.base(&format!("{other}/rest")),
+    };
+    start.at(&[("rest", rest), ("stream", sim.socket(venue))])
+}
+
+fn wanted() -> Vec<(&'static str, &'static str)> {
+    ["trades", "book_delta", "ticker"]
+        .iter()
+        .flat_map(|channel| SYMBOLS.map(|symbol| (*channel, symbol)))
+        .collect()
+}
+
+/// How often each number of a stream is stored.
+fn stored(records: &[Value], channel: &str, symbol: &str) -> BTreeMap<u64, usize> {
+    let mut counts = BTreeMap::new();
+    for line in records.iter().filter(|line| line["channel"] == channel && line["symbol"] == symbol) {
+        *counts.entry(line["sequence"].as_u64().unwrap()).or_default() += 1;
+    }
+    counts
+}
+
+#[tokio::test]
+async fn binance_with_faults_is_stored_once_and_every_gap_is_told() {
+    let sim = sim().await;
+    let streams = wanted();
+    let rig = start(&sim, "binance", &streams, |_| {});
+    rig.wait_for("trades", 40).await;
+    rig.wait_for("orderbook", 4).await;
+    let inject = |fault: StreamFault| sim.inject("binance", &fault).unwrap();
+    inject(StreamFault::new(StreamFaultKind::Gap).on("BTC/USDT", "trades").times(3));
+    inject(StreamFault::new(StreamFaultKind::Gap).on("ETH/USDT", "book_delta").times(2));
+    inject(StreamFault::new(StreamFaultKind::Duplicate).on("BTC/USD", "trades").times(2));
+    inject(StreamFault::new(StreamFaultKind::Duplicate).on("BTC/USD", "book_delta").times(2));
+    inject(StreamFault::new(StreamFaultKind::Reorder).on("ETH/USD", "trades").times(1));
+    inject(StreamFault::new(StreamFaultKind::Binary).times(3));
+    let so_far = rig.records("trades").len();
+    rig.wait_for("trades", so_far + 120).await;
+    inject(StreamFault::new(StreamFaultKind::Cut));
+    let so_far = rig.records("trades").len();
+    rig.wait_for("trades", so_far + 120).await;
+    let connections = sim.connections("binance").unwrap();
+    assert_eq!(connections.len(), 1);
+    let (records, status) = rig.finish().await;
+
+    let gaps: Vec<&Value> = records.iter().filter(|line| line["channel"] == "gaps").collect();
+    let told = |cause: &str| gaps.iter().filter(|line| line["payload"]["cause"] == cause).count();
+    assert_eq!((told("sequence"), told("disconnect")), (2, streams.len()), "{gaps:#?}");
+    assert_eq!(gaps.len(), 2 + streams.len(), "no false one");
+    for entry in sim.log().iter().filter(|entry| entry.fault == StreamFaultKind::Gap) {
+        let affected = &entry.streams[0];
+        let of = |line: &&&Value| {
+            line["symbol"] == affected.symbol.as_str()
+                && line["payload"]["channel"] == affected.channel
+                && line["payload"]["cause"] == "sequence"
+        };
+        let payload = &gaps.iter().find(of).unwrap()["payload"];
+        let number = |key: &str| payload[key].as_str().unwrap().parse::<u64>().ok();
+        assert_eq!(
+            (number("first_missing"), number("last_missing")),
+            (affected.first, affected.last),
+            "{entry:?}"
+        );
+    }
+    for (channel, symbol) in ["trades", "book_delta"].iter().flat_map(|c| SYMBOLS.map(|s| (*c, s))) {
+        let stored = stored(&records, channel, symbol);
+        assert!(stored.values().all(|times| *times == 1), "doubled: {channel} of {symbol}");
+        // What was sent while nobody was connected is not in the journal; what was on its way at the end is.
+        let last = *stored.keys().last().unwrap();
+        let sent: Vec<u64> = sim
+            .journal("binance", channel, symbol)
+            .unwrap()
+            .iter()
+            .map(|entry| entry.last)
+            .filter(|n| *n <= last)
+            .collect();
+        let mut sent_once = sent.clone();
+        sent_once.sort_unstable();
+        sent_once.dedup();
+        assert_eq!(stored.into_keys().collect::<Vec<_>>(), sent_once, "{channel} of {symbol}");
+    }
+    let counts = status.counts;
+    assert_eq!((counts.duplicates, counts.binary, counts.late), (4, 3, 1), "{counts:#?}");
+    assert!(counts.checks_failed >= 1 && counts.snapshots >= 5, "{counts:#?}");
+    assert_eq!(status.connections[0].books_live, 4);
+    assert!(status.clock.offset_ms.is_some_and(|offset| offset.abs() < 1_000.0), "{:?}", status.clock);
+}
+
+#[tokio::test]
+async fn kraken_books_agree_with_every_checksum_and_a_muted_one_is_found() {
+    let sim = sim().await;
+    let streams: Vec<(&str, &str)> = ["trades", "book_delta"]
+        .iter()
+        .flat_map(|channel| SYMBOLS.map(|symbol| (*channel, symbol)))
+        .collect();
+    let rig = start(&sim, "kraken", &streams, |start| {
+        start.settings.silence.doubt_min = Duration::from_secs(1);
+        start.settings.silence.doubt_max = Duration::from_secs(2);
+        start.settings.silence.grace = Duration::from_millis(500);
+    });
+    rig.wait_for("trades", 100).await;
+    sim.inject(
+        "kraken",
+        &StreamFault::new(StreamFaultKind::WrongChecksum).on("ETH/USD", "book_delta").times(1),
+    )
+    .unwrap();
+    sim.inject("kraken", &StreamFault::new(StreamFaultKind::Mute).on("BTC/USD", "trades").for_ms(6_000))
+        .unwrap();
+    let told = |rig: &Rig, cause: &str| {
+        rig.records("gaps").iter().filter(|line| line["payload"]["cause"] == cause).count()
+    };
+    rig.wait_until("the mute", |rig| told(rig, "silence") >= 1).await;
+    rig.wait_until("the checksum", |rig| told(rig, "failure") >= 1).await;
+    let (records, status) = rig.finish().await;
+    let gaps: Vec<&Value> = records.iter().filter(|line| line["channel"] == "gaps").collect();
+    for line in &gaps {
+        let of = (line["symbol"].as_str().unwrap(), line["payload"]["cause"].as_str().unwrap());
+        assert!(matches!(of, ("BTC/USD", "silence") | ("ETH/USD", "failure")), "{line:#?}");
+    }
+    assert_eq!((status.counts.checks_failed, status.counts.disconnects), (1, 0), "{:#?}", status.counts);
+    assert!(status.counts.checks_agreed > 100);
+}
