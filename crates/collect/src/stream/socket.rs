@@ -313,7 +313,7 @@ impl Write for Pipe {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.with(|stream, cx| stream.poll_flush(cx))
+        self.with(AsyncWrite::poll_flush)
     }
 }
 

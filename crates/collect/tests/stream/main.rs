@@ -1,4 +1,5 @@
-//! Streams over real sockets, against a venue that does as the test says.
+//! Streams over real sockets, against a venue that does as the test says, and against simulated ones.
+#![allow(clippy::unwrap_used)] // a test may
 
 mod books;
 mod connections;

@@ -13,8 +13,8 @@ use crate::rig::{Rig, Start};
 const SYMBOLS: [&str; 4] = ["BTC/USDT", "BTC/USD", "ETH/USDT", "ETH/USD"];
 
 async fn sim() -> Sim {
-    let mut config = SimConfig::default();
-    config.streams = StreamsConfig { journal_frames: 100_000, ..StreamsConfig::default() };
+    let streams = StreamsConfig { journal_frames: 100_000, ..StreamsConfig::default() };
+    let mut config = SimConfig { streams, ..SimConfig::default() };
     let pairs = PairsConfig {
         symbols: 4,
         book_per_s: 20.0,
