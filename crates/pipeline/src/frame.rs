@@ -27,7 +27,7 @@
 //! whose length and number are plausible; a flipped bit anywhere costs one record.
 //! The header only names what the frames also know; its loss costs nothing.
 
-use catchment_model::{RecordId, SpoolId};
+use catchment_model::{RecordId, SpoolId, UnixNs};
 
 /// Bytes before the first frame of a segment.
 pub(crate) const HEADER: usize = 36;
@@ -131,6 +131,11 @@ pub(crate) fn frame_len(bytes: &[u8]) -> Option<usize> {
 /// The record's number, of a frame that is at least [`HEAD`] long.
 pub(crate) fn seq(frame: &[u8]) -> u64 {
     u64_at(frame, 8)
+}
+
+/// When the record was received, of a frame that is at least [`HEAD`] long.
+pub(crate) fn received_at(frame: &[u8]) -> UnixNs {
+    UnixNs::new(Parts::decode(frame).received_at_ns).expect("written from a time")
 }
 
 /// Numbers a frame and writes the id into its line at `id_at` (counted from the frame's start).

@@ -26,6 +26,7 @@ use self::group::Group;
 use crate::books::{BookKeeper, DropReason};
 use crate::draft::Draft;
 use crate::events;
+use crate::frame;
 use crate::intake::{AcceptError, OnStorageError, Receipt};
 use crate::reader::{Damage, Position};
 use crate::spool::{Cursor, Heard, OnFull, Spool, SpoolConfig, SpoolError};
@@ -38,6 +39,9 @@ const UPKEEP: Duration = Duration::from_secs(1);
 const FULL_TOLD_EVERY: Duration = Duration::from_secs(10);
 /// How long a disk that has just failed is left alone.
 const WOUND_REST: Duration = Duration::from_millis(500);
+
+/// A record takes no longer than this from the socket to the spool, unless it is an old one.
+const LATE_MAX: Duration = Duration::from_secs(60);
 
 /// A draft in line.
 #[derive(Debug)]
@@ -288,6 +292,24 @@ impl Writer {
     }
 }
 
+/// What became of a draft's records of one stream.
+#[derive(Clone, Default)]
+struct Tally {
+    received: u64,
+    accepted: u64,
+    duplicate: u64,
+    dropped: u64,
+    /// Where the frame of the last accepted one starts.
+    last: usize,
+}
+
+/// When a stream was heard of whose newest record says `at`. Not when it became durable: what came in between is not
+/// whole. A record of long ago, brought by somebody who has kept it, was heard of just now.
+fn heard_at(at: UnixMs, now: UnixMs) -> UnixMs {
+    let is_late = now.get().saturating_sub(at.get()) > LATE_MAX.as_millis() as i64;
+    if is_late { now } else { at.min(now) }
+}
+
 /// Waits for the flight, if there is one.
 async fn landing(flight: &mut Option<Flight>) -> (Spool, Vec<u8>, Result<Position, SpoolError>) {
     let flight = flight.as_mut().expect("only asked while there is one");
@@ -450,27 +472,32 @@ impl Writer {
     fn tell(&mut self, group: Group) {
         let now = self.wiring.clock.wall().ms();
         for (mut submit, receipt) in group.into_members() {
-            let mut tallies = vec![(0, 0, 0, 0); submit.draft.streams.len()];
+            let mut tallies = vec![Tally::default(); submit.draft.streams.len()];
             for (mark, fate) in submit.draft.marks.iter().zip(&receipt.fates) {
-                let (received, accepted, duplicate, dropped) = &mut tallies[mark.stream];
-                *received += 1;
+                let tally = &mut tallies[mark.stream];
+                tally.received += 1;
                 match fate {
-                    Fate::Accepted(_) => *accepted += 1,
-                    Fate::Duplicate => *duplicate += 1,
-                    Fate::Dropped => *dropped += 1,
+                    Fate::Accepted(_) => {
+                        tally.accepted += 1;
+                        tally.last = mark.start;
+                    }
+                    Fate::Duplicate => tally.duplicate += 1,
+                    Fate::Dropped => tally.dropped += 1,
                 }
             }
-            for (stream, (received, accepted, duplicate, dropped)) in submit.draft.streams.iter().zip(tallies)
-            {
-                if accepted > 0 {
-                    self.heard.insert(*stream, now);
+            for (stream, tally) in submit.draft.streams.iter().zip(tallies) {
+                if tally.accepted > 0 {
+                    let at = heard_at(frame::received_at(&submit.draft.frames[tally.last..]).ms(), now);
+                    let heard = self.heard.entry(*stream).or_insert(at);
+                    // The calendar may step back.
+                    *heard = at.max((*heard).min(now));
                 }
                 self.wiring.books.came_in(*stream, |intake| {
-                    intake.received += received;
-                    intake.accepted += accepted;
-                    intake.duplicate += duplicate;
-                    if dropped > 0 {
-                        *intake.dropped.entry(DropReason::SpoolFull).or_default() += dropped;
+                    intake.received += tally.received;
+                    intake.accepted += tally.accepted;
+                    intake.duplicate += tally.duplicate;
+                    if tally.dropped > 0 {
+                        *intake.dropped.entry(DropReason::SpoolFull).or_default() += tally.dropped;
                     }
                 });
             }

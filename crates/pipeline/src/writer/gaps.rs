@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use catchment_model::{
-    Cause, Channel, Envelope, Gap, Payload, RecordId, Source, Symbol, UnixMs, UnixNs, Venue,
-};
+use catchment_model::{Cause, Channel, Envelope, Gap, Payload, RecordId, Source, Symbol, UnixMs, Venue};
 use tokio::sync::oneshot;
 
 use super::{RefusedRecord, Submit, Writer};
@@ -43,7 +41,7 @@ impl MissedMap {
             return; // what it tells of is counted by itself
         }
         let parts = frame::Parts::decode(frame);
-        let at = UnixNs::new(parts.received_at_ns).expect("written from a time").ms();
+        let at = frame::received_at(frame).ms();
         let symbol = &frame[frame::HEAD..][usize::from(parts.symbol)..][..usize::from(parts.symbol_len)];
         let symbol = Some(String::from_utf8_lossy(symbol).into_owned());
         self.join((venue, channel, reason), Missed { from: at, to: at, records: 1, symbol });
