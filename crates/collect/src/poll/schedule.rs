@@ -172,8 +172,11 @@ impl Schedule {
         self.batches.get(self.batch_of.get(&place)?)
     }
 
-    /// Gives newcomers a batch: one that has room, or a new one.
+    /// Gives newcomers a batch: one that has room, or a new one. The very first are asked at once.
     pub(crate) fn seat(&mut self, joined: &[Place], now: Monotonic) {
+        if self.batches.is_empty() {
+            self.epoch = now;
+        }
         let has_room = |id: &BatchId| {
             self.batches
                 .get(id)

@@ -92,6 +92,15 @@ fn forty_batches_start_one_every_25_milliseconds_and_nothing_drifts() {
 }
 
 #[test]
+fn the_very_first_are_asked_at_once() {
+    let mut rig = Rig::new(10, 0);
+    rig.run(0.3);
+    rig.join(0..10);
+    rig.run(0.002);
+    assert_eq!(rig.asked.len(), 10, "not at the next full second");
+}
+
+#[test]
 fn instruments_that_come_disturb_nobody() {
     for instruments in [500, 1_000, 5_000] {
         let mut rig = Rig::new(500, instruments);
