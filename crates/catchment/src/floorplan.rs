@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use catchment_model::{Clock, SystemClock};
+use catchment_model::{Clock, SpoolId, SystemClock};
 use catchment_pipeline::{
     Delivery, Monitor, OnStorageError, Pipeline, PipelineConfig, RealDisk, Sink, SinkState, Spool, SyncPoint,
     disk,
@@ -12,9 +12,23 @@ use catchment_pipeline::{
 use catchment_sinks::{JsonlConfig, JsonlSink};
 
 use crate::config::{Config, Place, SinkConfig};
+use crate::opening::Opening;
+
+/// When the sinks are opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OpenSinks {
+    /// Before anything is accepted.
+    First,
+    /// While records already come in: they wait in the spool. Venues do not wait.
+    Beside,
+}
 
 /// Opens the spool and the sinks and starts the pipeline between them.
-pub(crate) fn build(config: &Config, on_storage_error: OnStorageError) -> anyhow::Result<House> {
+pub(crate) fn build(
+    config: &Config,
+    on_storage_error: OnStorageError,
+    when: OpenSinks,
+) -> anyhow::Result<House> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let seed = rand::random();
     // First of all, or the spool would make it for this user alone.
@@ -26,8 +40,14 @@ pub(crate) fn build(config: &Config, on_storage_error: OnStorageError) -> anyhow
         Spool::in_memory(config.spool.clone(), rand::random())
     };
     let mut sinks: Vec<(Arc<dyn Sink>, Delivery)> = Vec::new();
+    let mut opening = Opening::default();
     for sink in &config.sinks {
-        let opened = open_sink(sink, &spool, &clock)?;
+        let (what, spool, clock) = (sink.clone(), spool.id(), Arc::clone(&clock));
+        let open = move || open_sink(&what, spool, &clock);
+        let opened = match when {
+            OpenSinks::First => open()?,
+            OpenSinks::Beside => opening.add(&sink.name, open),
+        };
         sinks.push((opened, sink.delivery.clone()));
     }
     let pipeline = PipelineConfig {
@@ -38,13 +58,15 @@ pub(crate) fn build(config: &Config, on_storage_error: OnStorageError) -> anyhow
         seed,
     };
     let pipeline = Pipeline::start(spool, sinks, pipeline, Arc::clone(&clock))?;
-    Ok(House { pipeline, clock })
+    Ok(House { pipeline, clock, opening })
 }
 
 /// What runs.
 pub(crate) struct House {
     pub(crate) pipeline: Pipeline,
     pub(crate) clock: Arc<dyn Clock>,
+    /// The sinks that are yet to be opened.
+    pub(crate) opening: Opening,
 }
 
 /// Ends when a sink takes nothing any more: there is no use in waiting for it.
@@ -58,7 +80,7 @@ pub(crate) async fn until_a_sink_is_stuck(monitor: &Monitor) {
     }
 }
 
-fn open_sink(sink: &SinkConfig, spool: &Spool, clock: &Arc<dyn Clock>) -> anyhow::Result<Arc<dyn Sink>> {
+fn open_sink(sink: &SinkConfig, spool: SpoolId, clock: &Arc<dyn Clock>) -> anyhow::Result<Arc<dyn Sink>> {
     let cannot = || format!("cannot open the sink {:?}", sink.name);
     match &sink.place {
         Place::Jsonl { dir, file_bytes_max, compress } => {
@@ -70,7 +92,7 @@ fn open_sink(sink: &SinkConfig, spool: &Spool, clock: &Arc<dyn Clock>) -> anyhow
                 name: sink.name.clone(),
             };
             let disk = Arc::new(RealDisk::shared());
-            let opened = JsonlSink::open(jsonl, spool.id(), disk, Arc::clone(clock)).with_context(cannot)?;
+            let opened = JsonlSink::open(jsonl, spool, disk, Arc::clone(clock)).with_context(cannot)?;
             Ok(Arc::new(opened))
         }
         #[cfg(feature = "mongo")]

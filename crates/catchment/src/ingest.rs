@@ -17,7 +17,7 @@ use catchment_pipeline::{AcceptError, Balance, Draft, Intake, Monitor, OnStorage
 use tokio::sync::{mpsc, watch};
 
 use crate::cli::IngestArgs;
-use crate::floorplan::{self, House};
+use crate::floorplan::{self, House, OpenSinks};
 use crate::lines::{Line, Lines};
 use crate::signals::{self, told};
 use crate::summary::{self, Progress};
@@ -44,7 +44,7 @@ pub(crate) fn run(args: IngestArgs) -> anyhow::Result<u8> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start")?;
     let outcome = runtime.block_on(async {
         let mode = if args.wait_for_disk { OnStorageError::Wait } else { OnStorageError::Refuse };
-        let house = floorplan::build(&config, mode)?;
+        let house = floorplan::build(&config, mode, OpenSinks::First)?;
         ingest(house, &args).await
     });
     // The reading thread may sit in a read that never returns.
@@ -53,7 +53,7 @@ pub(crate) fn run(args: IngestArgs) -> anyhow::Result<u8> {
 }
 
 async fn ingest(house: House, args: &IngestArgs) -> anyhow::Result<u8> {
-    let House { pipeline, clock } = house;
+    let House { pipeline, clock, .. } = house;
     let counts = Arc::new(Counts::default());
     let intake = pipeline.intake();
     let mut enough = signals::listen()?;

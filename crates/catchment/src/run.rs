@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use crate::cli::RunArgs;
 use crate::config::Config;
-use crate::floorplan::{self, House};
+use crate::floorplan::{self, House, OpenSinks};
 use crate::recorder::{Recorder, Rooms, Window};
 use crate::signals::{self, told};
 use crate::summary::Progress;
@@ -35,12 +35,15 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<u8> {
     name.push(rooms.suffix());
     config.spool.dir = PathBuf::from(name);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start")?;
-    runtime.block_on(async {
+    let code = runtime.block_on(async {
         let enough = signals::listen()?;
         let ended = record(&config, rooms, args.length, enough).await?;
         ended.print(args.json)?;
         Ok(ended.code())
-    })
+    });
+    // A sink may still be busy opening; whatever it leaves half done is made good by the next start.
+    runtime.shutdown_background();
+    code
 }
 
 /// `--only`.
@@ -68,7 +71,7 @@ pub(crate) async fn record(
     length: Option<Duration>,
     mut enough: watch::Receiver<bool>,
 ) -> anyhow::Result<Ended> {
-    let house = floorplan::build(config, OnStorageError::Wait)?;
+    let mut house = floorplan::build(config, OnStorageError::Wait, OpenSinks::Beside)?;
     let recorder = Recorder::start(config, rooms, &house)?;
     let view = View::of(&house, recorder.window());
     let control = match config.api.filter(|_| rooms.api) {
@@ -94,13 +97,20 @@ pub(crate) async fn record(
             None => std::future::pending().await,
         }
     };
+    let mut failed = None;
     tokio::select! {
         biased;
+        error = house.opening.failed() => failed = Some(error),
         () = told(&mut enough) => {}
         () = time_is_up => {}
         () = show(&progress, &view) => {}
     }
     recorder.stop().await;
+    if let Some(error) = failed {
+        // What was accepted stays in the spool, for the start that can open it.
+        house.pipeline.close(Duration::ZERO).await?;
+        return Err(error);
+    }
     let (venues, streams) = (view.window.venues(), view.window.streams());
     let monitor = view.monitor.clone();
     let books = house.pipeline.close_until(patience(monitor)).await?;
