@@ -43,8 +43,8 @@ pub fn string_end(bytes: &[u8], mut at: usize) -> Scanned<(usize, bool)> {
     loop {
         while let Some(chunk) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
             let word = u64::from_le_bytes(*chunk);
-            let quote = word ^ (ONES * b'"' as u64);
-            let slash = word ^ (ONES * b'\\' as u64);
+            let quote = word ^ (ONES * u64::from(b'"'));
+            let slash = word ^ (ONES * u64::from(b'\\'));
             // The high bit of every byte that is a quote, a backslash or a control character; a borrow can only spoil
             // bytes above the first of them.
             let found = (quote.wrapping_sub(ONES) & !quote

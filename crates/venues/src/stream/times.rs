@@ -89,7 +89,7 @@ fn iso(text: &[u8]) -> Option<i64> {
     };
     let offset_minutes = match offset {
         b"Z" | b"z" => 0,
-        [sign @ (b'+' | b'-'), h1, h2, middle @ .., m1, m2] if matches!(middle, [] | [b':']) => {
+        [sign @ (b'+' | b'-'), h1, h2, m1, m2] | [sign @ (b'+' | b'-'), h1, h2, b':', m1, m2] => {
             let hours = i64::try_from(digits(&[*h1, *h2])?).ok()?;
             let minutes = i64::try_from(digits(&[*m1, *m2])?).ok()?;
             if hours > 23 || minutes > 59 {
