@@ -650,7 +650,7 @@ mod tests {
             "streams[0].venue is \"bourse\", which is no venue that streams",
         );
         refused("[[streams]]\nsymbols = []", "streams[0].symbols is empty");
-        refused("[[streams]]\nsymbols = ['BTCUSDT']", "streams[0].symbols is wrong: \"BTCUSDT\"");
+        refused("[[streams]]\nsymbols = ['BTC/']", "streams[0].symbols is wrong: \"BTC/\"");
         refused(
             "[[streams]]\nchannels = ['moods']",
             "streams[0].channels is wrong: binance has no channel \"moods\"",

@@ -12,7 +12,7 @@ use super::venues::{Speed, VenueToml};
 use super::{ConfigError, between};
 
 /// A venue whose streams are recorded, checked: all blocks of `[[streams]]` that name it.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct StreamConfig {
     pub(crate) descriptor: Descriptor,
     pub(crate) endpoints: Endpoints,
@@ -20,6 +20,15 @@ pub(crate) struct StreamConfig {
     pub(crate) snapshot_interval: Duration,
     pub(crate) snapshot_depth: usize,
     pub(crate) speed: Speed,
+}
+
+impl std::fmt::Debug for StreamConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StreamConfig")
+            .field("id", &self.descriptor.id())
+            .field("wanted", &self.wanted.len())
+            .finish_non_exhaustive()
+    }
 }
 
 /// One `[[streams]]` as the user writes it.

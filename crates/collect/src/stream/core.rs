@@ -132,7 +132,8 @@ impl Core {
             let desk = desks.len() - 1;
             for other in places.clone() {
                 let same = route.table[other].instrument.symbol == instrument.symbol;
-                if other == place || (plan.takes_others() && same) {
+                let belongs = of(other).feeds_book == Some(route.table[place].channel);
+                if other == place || (belongs && same) {
                     streams[other].feeds.push(desk);
                 }
             }

@@ -312,8 +312,9 @@ impl Write for Pipe {
         self.with(|stream, cx| stream.poll_write(cx, bytes))
     }
 
+    #[allow(clippy::redundant_closure_for_method_calls, reason = "the method itself is not general enough")]
     fn flush(&mut self) -> io::Result<()> {
-        self.with(AsyncWrite::poll_flush)
+        self.with(|stream, cx| stream.poll_flush(cx))
     }
 }
 

@@ -72,11 +72,6 @@ impl BookPlan {
         })
     }
 
-    /// Whether messages of other channels belong to the book too: trades that change its hash, a new tick size.
-    pub fn takes_others(&self) -> bool {
-        self.stream.kinds.iter().any(|kind| matches!(kind.act, Act::Epoch | Act::Terms))
-    }
-
     /// Whether the first book must be asked for over REST.
     pub fn snapshot_over_rest(&self) -> bool {
         !self.stream_snapshots
