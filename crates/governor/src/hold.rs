@@ -3,6 +3,11 @@
 //! A hold only ever grows. Answers to requests that left before it began belong to the same episode: they can make it
 //! longer if the venue says so, but they are no new strike. A strike soon after the last hold doubles the length; one
 //! after a while of health starts again from the setting.
+//!
+//! Most trouble is short, and what is missed after its end is our own doing: for the first two minutes a hold is at most
+//! 20 s, so that the venue is recorded again within 30 s. A venue that refuses for longer may count what it refuses and
+//! wants to be left alone: then it doubles on. One that merely fails counts nothing, and is asked again every 10 s;
+//! with the request that finds out, and times out, that is within 30 s too.
 
 use std::time::Duration;
 
@@ -43,6 +48,13 @@ impl HoldCause {
     }
 }
 
+/// Trouble younger than this is short.
+const BRIEF: Duration = Duration::from_secs(120);
+/// A hold in short trouble is at most this.
+const BRIEF_MAX: Duration = Duration::from_secs(20);
+/// A hold for failures is at most this, however long they last.
+const FAILING_MAX: Duration = Duration::from_secs(10);
+
 /// How long a cooldown is.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cooldown {
@@ -60,6 +72,10 @@ pub(crate) struct Hold {
     until: Monotonic,
     cause: Option<HoldCause>,
     strikes: u32,
+    /// When the first of these strikes was.
+    struck: Monotonic,
+    /// How many of them came when it was short no more.
+    late: u32,
     ban: Ban,
 }
 
@@ -110,7 +126,7 @@ impl Hold {
         let (length, cause) = match retry_after {
             Some(length) => (length, HoldCause::RetryAfter),
             None if is_same_episode => return None,
-            None => (self.strike(now, rules), HoldCause::Refused),
+            None => (self.strike(HoldCause::Refused, now, rules), HoldCause::Refused),
         };
         if !is_same_episode {
             self.began = Some(now);
@@ -120,7 +136,7 @@ impl Hold {
 
     /// Too many of one loop failed.
     pub(crate) fn failing(&mut self, now: Monotonic, rules: Cooldown, jitter: f64) -> Option<Held> {
-        let length = self.strike(now, rules);
+        let length = self.strike(HoldCause::Failures, now, rules);
         self.began = Some(now);
         self.hold(HoldCause::Failures, length + on_top(length, jitter), now)
     }
@@ -157,10 +173,20 @@ impl Hold {
         self.ban = Ban { began: Some(now), until: Monotonic(now.0 + length), strikes };
     }
 
-    fn strike(&mut self, now: Monotonic, rules: Cooldown) -> Duration {
+    fn strike(&mut self, cause: HoldCause, now: Monotonic, rules: Cooldown) -> Duration {
         let is_soon = self.began.is_some() && now.since(self.until) < rules.forgotten_after;
-        self.strikes = if is_soon { self.strikes.saturating_add(1) } else { 1 };
-        doubled(rules.first, self.strikes - 1, rules.max)
+        if is_soon {
+            self.strikes = self.strikes.saturating_add(1);
+            self.late += u32::from(now.since(self.struck) >= BRIEF);
+        } else {
+            (self.strikes, self.struck, self.late) = (1, now, 0);
+        }
+        let most = match cause {
+            HoldCause::Failures => FAILING_MAX.min(rules.max),
+            _ => doubled(BRIEF_MAX, self.late, rules.max),
+        };
+        // What the user has set is the least.
+        doubled(rules.first, self.strikes - 1, most.max(rules.first))
     }
 
     fn hold(&mut self, cause: HoldCause, length: Duration, now: Monotonic) -> Option<Held> {
@@ -212,9 +238,30 @@ mod tests {
         assert_eq!(refuse(0, 2), None, "it left before the hold began: the same episode");
         assert_eq!(refuse(7, 8), Some(10));
         assert_eq!(refuse(20, 21), Some(20));
-        assert_eq!(refuse(42, 43), Some(40));
-        assert_eq!(refuse(90, 91), Some(60), "at most the cap");
-        assert_eq!(refuse(181, 182), Some(5), "half a minute of health");
+        assert_eq!(refuse(42, 43), Some(20), "not more, as long as it may be over soon");
+        assert_eq!(refuse(64, 65), Some(20));
+        assert_eq!(refuse(90, 91), Some(20));
+        assert_eq!(refuse(121, 122), Some(40), "two minutes of nothing else");
+        assert_eq!(refuse(164, 165), Some(60), "at most the cap");
+        assert_eq!(refuse(256, 257), Some(5), "half a minute of health");
+    }
+
+    #[test]
+    fn a_venue_that_fails_for_an_hour_is_asked_as_often_as_at_the_beginning() {
+        let mut hold = Hold::default();
+        let mut lengths = Vec::new();
+        let mut now = 0;
+        while now < 3_600 {
+            let length = seconds(hold.failing(at(now), RULES, 0.0)).unwrap();
+            lengths.push(length);
+            now += length + 10; // and the request that finds out times out
+        }
+        assert_eq!(
+            (lengths[0], lengths[1..].iter().min(), lengths[1..].iter().max()),
+            (5, Some(&10), Some(&10))
+        );
+        let patient = Cooldown { first: Duration::from_secs(30), ..RULES };
+        assert_eq!(seconds(hold.failing(at(9_000), patient, 0.0)), Some(30), "the user has the last word");
     }
 
     #[test]

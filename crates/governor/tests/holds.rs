@@ -7,7 +7,7 @@ mod workshop;
 use std::sync::Arc;
 use std::time::Duration;
 
-use catchment_governor::limiter::Outcome;
+use catchment_governor::limiter::{Limiter, Outcome, Pace, PaceSettings};
 use catchment_governor::{Ask, Expired, Family, Governor, HoldCause, Lane, Notebook, Open, Report, Scope};
 use workshop::{PausedClock, Rig, WALL_MS, answer};
 
@@ -71,6 +71,39 @@ async fn refusals_soon_after_one_another_double_the_cooldown() {
     }
     for (length, expected) in lengths.iter().zip([0.0, 5.0, 10.0, 20.0]) {
         assert!((expected..=expected + 2.502).contains(length), "{lengths:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_storm_of_refusals_or_a_silence_the_venue_is_asked_again_within_half_a_minute() {
+    let pace =
+        |seed| move |_: &str, _| Box::new(Pace::cold(PaceSettings::default(), seed)) as Box<dyn Limiter>;
+    for length in [3.0, 10.0, 20.0, 45.0, 90.0, 115.0] {
+        let rig = rig();
+        let governor = rig.open_with(pace(length as u64));
+        loop {
+            let permit = governor.acquire(rig.ask("books")).await;
+            if rig.seconds() >= length {
+                break;
+            }
+            answer(permit, 429, &[]);
+        }
+        assert!(rig.seconds() - length < 24.0, "{length} s of refusals cost {} s", rig.seconds());
+    }
+    for length in [15.0, 60.0, 600.0, 3_600.0] {
+        let rig = rig();
+        let governor = rig.open_with(pace(length as u64));
+        loop {
+            let flight = governor.acquire(rig.ask("books")).await.depart().unwrap();
+            if rig.seconds() >= length {
+                break;
+            }
+            // The deadline of a request.
+            tokio::time::sleep(10 * SECOND).await;
+            flight.end(Report::timed_out(), []);
+            governor.loop_ended(4, 4);
+        }
+        assert!(rig.seconds() - length < 24.0, "{length} s of silence cost {} s", rig.seconds());
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use catchment_model::Monotonic;
 
-use super::super::End;
+use super::super::{End, Outcome};
 use super::{Aim, LATELY, Pace, Stretch, WORTH};
 
 /// A silence longer than this, in seconds, is worth a larger step to avoid the next.
@@ -24,6 +24,13 @@ const MOVES: Duration = Duration::from_secs(3_600);
 /// So many seconds of work for each refusal that a probe cost, and at most so many, before the next probe.
 const WORTH_REFUSAL: f64 = 300.0;
 const WORTH_MAX: f64 = 1_800.0;
+
+/// An episode younger than this may be over soon: a scout goes ahead at least this often, and the venue is back within
+/// half a minute of its end. One that lasts longer is left alone for longer.
+const BRIEF: Duration = Duration::from_secs(120);
+const WAIT_BRIEF_MAX: Duration = Duration::from_secs(20);
+/// A venue that says nothing counts nothing either, so it is asked this often however long it lasts.
+const WAIT_SILENT_MAX: Duration = Duration::from_secs(10);
 
 /// From the first refusal to the first answer after it.
 #[derive(Debug, Clone, Copy)]
@@ -94,7 +101,13 @@ impl Pace {
             if was_scout {
                 episode.scout = None;
                 episode.refused_scouts += 1;
-                episode.wait = (episode.wait * 2).min(self.settings.wait_max);
+                let is_brief = now.since(episode.began) < BRIEF;
+                let most = match end.outcome {
+                    Outcome::TimedOut => WAIT_SILENT_MAX,
+                    _ if is_brief => WAIT_BRIEF_MAX,
+                    _ => self.settings.wait_max,
+                };
+                episode.wait = (episode.wait * 2).min(most.min(self.settings.wait_max));
             }
             if was_scout || end.feedback.retry_after.is_some() {
                 self.close_door(end.feedback.retry_after, now);
