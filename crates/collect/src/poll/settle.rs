@@ -191,6 +191,8 @@ impl Poller {
                 self.take_apart(batch, sheet, now);
             }
             WhyNot::Said(_) => {
+                // A page where books should be is no better for being recognised.
+                self.counts.garbage += u64::from((200..300).contains(&status));
                 self.tell_request_error(sheet, Some(status), latency, kind, message, now);
                 self.batch_failed(batch, Cause::Failure, now);
             }

@@ -219,7 +219,7 @@ async fn an_answer_that_is_garbage_costs_its_batch_a_moment() {
     kinds.sort();
     assert_eq!(kinds, ["empty", "not_json", "trouble"]);
     assert!(rig.reads("S-1000") >= 20 && rig.reads("S-1019") >= 20);
-    assert_eq!(rig.status().counts.requests_failed, 3);
+    assert_eq!((rig.status().counts.requests_failed, rig.status().counts.garbage), (3, 3));
 }
 
 #[tokio::test(start_paused = true)]
