@@ -56,12 +56,16 @@ fn hash(channel: usize, text: &[u8]) -> u64 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     let mix = |hash: u64, word: u64| (hash.rotate_left(29) ^ word).wrapping_mul(ODD);
     let mut hash = mix(text.len() as u64, channel as u64);
-    let mut chunks = text.chunks_exact(8);
-    for chunk in &mut chunks {
-        hash = mix(hash, u64::from_le_bytes(*chunk.first_chunk().expect("chunks of eight")));
+    match text.last_chunk::<8>() {
+        Some(last) => {
+            for chunk in text[..text.len() - 1].chunks_exact(8) {
+                hash = mix(hash, u64::from_le_bytes(*chunk.first_chunk().expect("chunks of eight")));
+            }
+            // The rest, and some of what came before it once more.
+            hash = mix(hash, u64::from_le_bytes(*last));
+        }
+        None => hash = mix(hash, text.iter().fold(0, |word, byte| word << 8 | u64::from(*byte))),
     }
-    let rest = chunks.remainder().iter().fold(0_u64, |word, byte| word << 8 | u64::from(*byte));
-    hash = mix(hash, rest);
     hash ^ hash >> 32
 }
 

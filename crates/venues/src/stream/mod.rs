@@ -24,6 +24,7 @@ mod event;
 mod found;
 #[cfg(test)]
 mod fuzz;
+mod keys;
 mod login;
 mod lookup;
 mod naming;

@@ -7,6 +7,7 @@
 //! A key that is asked for and stands twice in an object makes the frame ambiguous: it is refused.
 
 use super::found::{Found, Place, SLOTS_MAX, Slot};
+use super::keys::Keys;
 use super::pointer::{Pointer, Step};
 use super::scan::{self, Scanned, fault, skip_space, string_end, value_end};
 
@@ -30,6 +31,11 @@ impl PathsBuilder {
     pub(super) fn slot(&mut self, pointer: &Pointer, take: Take) -> Result<Slot, String> {
         if pointer.0.contains(&Step::Every) && pointer.0.contains(&Step::Last) {
             return Err("has both '*' and '-1', and in a frame only one of them can be followed".to_owned());
+        }
+        let too_far =
+            |step: &Step| matches!(step, Step::Key(key) if element(key).is_some_and(|n| n > ELEMENT_MAX));
+        if pointer.0.iter().any(too_far) {
+            return Err(format!("elements of an array can be named up to {ELEMENT_MAX}"));
         }
         let known = self.wanted.iter().position(|(p, t)| p == pointer && *t == take);
         let index = known.unwrap_or_else(|| {
@@ -81,7 +87,9 @@ pub(super) struct Paths {
 #[derive(Debug, Default)]
 struct Node {
     stores: Vec<(Slot, Store)>,
-    keys: Vec<(Key, u16)>,
+    keys: Keys,
+    /// Nothing below it, and this alone to be noted: what most pointers end in.
+    only: Option<Slot>,
     /// The nodes of the first elements, by number.
     elements: Vec<u16>,
     /// The node of the elements after those.
@@ -95,28 +103,6 @@ enum Store {
     One,
     Push,
     Count,
-}
-
-/// A key, its first eight bytes in one word.
-#[derive(Debug)]
-struct Key {
-    word: u64,
-    text: Box<[u8]>,
-}
-
-impl Key {
-    fn new(text: &str) -> Self {
-        Self { word: word(text.as_bytes()), text: text.as_bytes().into() }
-    }
-}
-
-/// Up to eight bytes as one number.
-#[inline(always)]
-fn word(bytes: &[u8]) -> u64 {
-    if let Some(chunk) = bytes.first_chunk::<8>() {
-        return u64::from_le_bytes(*chunk);
-    }
-    bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
 /// The highest element a pointer may name by number.
@@ -162,10 +148,10 @@ impl Paths {
                 })
                 .collect()
         };
-        for key in keys {
-            let child = self.grow(&below(&|step| matches!(step, Step::Key(k) if k == key)));
-            node.keys.push((Key::new(key), child));
-        }
+        let children = keys
+            .iter()
+            .map(|key| (*key, self.grow(&below(&|step| matches!(step, Step::Key(k) if k == key)))));
+        node.keys = Keys::new(children.collect());
         let any = |step: &Step| matches!(step, Step::Last | Step::Every);
         let others = below(&any);
         node.clears = others.iter().filter(|reach| reach.last).fold(0, |bits, reach| bits | reach.slot.bit());
@@ -177,6 +163,11 @@ impl Paths {
         if !others.is_empty() {
             node.others = Some(self.grow(&others));
         }
+        let is_leaf = node.keys.is_empty() && node.elements.is_empty() && node.others.is_none();
+        node.only = match node.stores.as_slice() {
+            [(slot, Store::One)] if is_leaf => Some(*slot),
+            _ => None,
+        };
         self.nodes[at] = node;
         at as u16
     }
@@ -225,15 +216,24 @@ impl Paths {
         }
         let mut seen = 0_u64;
         loop {
-            let ((start, end, escaped), value_at) = scan::key(bytes, at)?;
-            at = match node.child(&bytes[start..end], escaped) {
+            let (known, value_at) = match scan::short_key(bytes, at) {
+                Some((word, len, value_at)) => {
+                    (node.keys.find_word(word, bytes, at + 1, at + 1 + len), value_at)
+                }
+                None => node.any_key(bytes, at)?,
+            };
+            at = match known {
                 None => value_end(bytes, value_at, depth)?,
                 Some((index, child)) => {
                     if seen & 1 << index != 0 {
-                        return fault(bytes, start, "a key stands twice in one object");
+                        return fault(bytes, at, "a key stands twice in one object");
                     }
                     seen |= 1 << index;
-                    self.value(&self.nodes[usize::from(child)], bytes, value_at, depth, found)?
+                    let child = &self.nodes[usize::from(child)];
+                    match child.only {
+                        Some(slot) => leaf(slot, bytes, value_at, depth, found)?,
+                        None => self.value(child, bytes, value_at, depth, found)?,
+                    }
                 }
             };
             at = skip_space(bytes, at);
@@ -278,31 +278,33 @@ impl Paths {
 }
 
 impl Node {
-    /// The child of that key, and which it is.
-    #[inline(always)]
-    fn child(&self, key: &[u8], escaped: bool) -> Option<(usize, u16)> {
-        if escaped {
-            return self.escaped_child(key);
-        }
-        let word = word(key);
-        self.keys.iter().enumerate().find_map(|(index, (known, child))| {
-            let same = known.word == word
-                && known.text.len() == key.len()
-                && (key.len() <= 8 || *known.text == *key);
-            same.then_some((index, *child))
-        })
+    /// The key that stands at `at`, if it is asked for, and where its value begins.
+    fn any_key(&self, bytes: &[u8], at: usize) -> Scanned<(Option<(usize, u16)>, usize)> {
+        let ((start, end, escaped), value_at) = scan::key(bytes, at)?;
+        let known = match escaped {
+            false => self.keys.find(bytes, start, end),
+            true => self.keys.find_escaped(&bytes[start..end]),
+        };
+        Ok((known, value_at))
     }
+}
 
-    #[cold]
-    fn escaped_child(&self, key: &[u8]) -> Option<(usize, u16)> {
-        let key = scan::unescaped(std::str::from_utf8(key).ok()?);
-        let index = self.keys.iter().position(|(known, _)| *known.text == *key.as_bytes())?;
-        Some((index, self.keys[index].1))
-    }
+/// Notes a value that nothing below is asked of.
+#[inline(always)]
+fn leaf(slot: Slot, bytes: &[u8], at: usize, depth: u32, found: &mut Found) -> Scanned<usize> {
+    let (end, escaped) = match bytes.get(at) {
+        Some(b'"') => {
+            let (quote, escaped) = string_end(bytes, at + 1)?;
+            (quote + 1, escaped)
+        }
+        _ => (value_end(bytes, at, depth)?, false),
+    };
+    found.set(slot, Place { start: at as u32, end: end as u32, escaped });
+    Ok(end)
 }
 
 /// The number of an element, where a key can be one.
 fn element(key: &str) -> Option<usize> {
     let plain = key.bytes().all(|b| b.is_ascii_digit()) && (key == "0" || !key.starts_with('0'));
-    key.parse().ok().filter(|number| plain && *number <= ELEMENT_MAX)
+    key.parse().ok().filter(|_| plain)
 }

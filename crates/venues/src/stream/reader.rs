@@ -1,5 +1,7 @@
 //! What a frame is: one walk over its bytes finds everything that a descriptor points at, and a few comparisons decide.
 
+use std::ops::Range;
+
 use smallvec::SmallVec;
 
 use super::event::{Answer, Data, Done, Event, Unknown};
@@ -161,7 +163,7 @@ impl Known {
         if skip_space(frame.as_bytes(), end) != frame.len() {
             return scan::fault(frame.as_bytes(), end, "something stands after the value");
         }
-        events.push(self.event(found, reading, frame, at..end));
+        self.event(found, reading, frame, at..end, events);
         Ok(())
     }
 
@@ -181,7 +183,7 @@ impl Known {
         } else {
             loop {
                 let end = reading.paths.walk(bytes, at, found)?;
-                events.push(self.event(found, reading, frame, at..end));
+                self.event(found, reading, frame, at..end, events);
                 at = skip_space(bytes, end);
                 match bytes.get(at) {
                     Some(b',') => at = skip_space(bytes, at + 1),
@@ -214,15 +216,28 @@ impl Known {
         found: &Found,
         reading: &Reading,
         frame: &'m str,
-        range: std::ops::Range<usize>,
-    ) -> Event<'m> {
+        range: Range<usize>,
+        events: &mut Vec<Event<'m>>,
+    ) {
         let mut unasked = false;
         if found.mask & reading.unless == 0 {
-            match self.data(found, reading, frame, range.clone()) {
-                Ok(data) => return Event::Data(data),
+            match self.data(found, reading, frame, range.clone(), events) {
+                Ok(()) => return,
                 Err(was_data) => unasked = was_data,
             }
         }
+        events.push(self.no_data(found, reading, frame, range, unasked));
+    }
+
+    #[cold]
+    fn no_data<'m>(
+        &self,
+        found: &Found,
+        reading: &Reading,
+        frame: &'m str,
+        range: Range<usize>,
+        unasked: bool,
+    ) -> Event<'m> {
         match reading.controls.iter().find(|control| control.fits(found, frame)) {
             Some(control) => self.answer(found, control, frame, range),
             None if unasked => Event::Unasked,
@@ -230,15 +245,16 @@ impl Known {
         }
     }
 
-    /// The message, or whether it would have been one, had anybody asked for it.
+    /// Appends the message. Otherwise: whether it would have been one, had anybody asked for it.
     #[inline]
     fn data<'m>(
         &self,
         found: &Found,
         reading: &Reading,
         frame: &'m str,
-        range: std::ops::Range<usize>,
-    ) -> Result<Data<'m>, bool> {
+        range: Range<usize>,
+        events: &mut Vec<Event<'m>>,
+    ) -> Result<(), bool> {
         let mut also = SmallVec::new();
         let (wanted, channel) = match &reading.route {
             Route::Topic(slot) => {
@@ -271,7 +287,7 @@ impl Known {
             }
             sequence
         });
-        Ok(Data {
+        events.push(Event::Data(Data {
             wanted,
             also,
             id: reads.id.and_then(|slot| found.value(slot, frame)?.text()),
@@ -281,7 +297,8 @@ impl Known {
             items: reads.items.and_then(|slot| found.count(slot)).unwrap_or(1),
             flaw,
             bytes: &frame.as_bytes()[range],
-        })
+        }));
+        Ok(())
     }
 
     fn first_touched(
@@ -326,13 +343,7 @@ impl Known {
 
     /// What a control frame says.
     #[cold]
-    fn answer<'m>(
-        &self,
-        found: &Found,
-        control: &Control,
-        frame: &'m str,
-        range: std::ops::Range<usize>,
-    ) -> Event<'m> {
+    fn answer<'m>(&self, found: &Found, control: &Control, frame: &'m str, range: Range<usize>) -> Event<'m> {
         let mut answer = Answer::default();
         let text = |slot: Slot| found.value(slot, frame).and_then(Value::text);
         if let Some(slot) = control.request {

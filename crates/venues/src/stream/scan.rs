@@ -37,20 +37,10 @@ pub fn skip_space(bytes: &[u8], mut at: usize) -> usize {
 /// From the byte after an opening quote to the closing one, and whether a backslash stands between.
 #[inline(always)]
 pub fn string_end(bytes: &[u8], mut at: usize) -> Scanned<(usize, bool)> {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const HIGHS: u64 = 0x8080_8080_8080_8080;
     let mut escaped = false;
     loop {
         while let Some(chunk) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
-            let word = u64::from_le_bytes(*chunk);
-            let quote = word ^ (ONES * u64::from(b'"'));
-            let slash = word ^ (ONES * u64::from(b'\\'));
-            // The high bit of every byte that is a quote, a backslash or a control character; a borrow can only spoil
-            // bytes above the first of them.
-            let found = (quote.wrapping_sub(ONES) & !quote
-                | slash.wrapping_sub(ONES) & !slash
-                | word.wrapping_sub(ONES * 0x20) & !word)
-                & HIGHS;
+            let found = not_plain(u64::from_le_bytes(*chunk));
             if found != 0 {
                 at += (found.trailing_zeros() / 8) as usize;
                 break;
@@ -66,6 +56,36 @@ pub fn string_end(bytes: &[u8], mut at: usize) -> Scanned<(usize, bool)> {
             Some(0x20..) => at += 1,
             _ => return fault(bytes, at, "a control character stands in a text"),
         }
+    }
+}
+
+/// The high bit of every byte that is a quote, a backslash or a control character; a borrow can only spoil bytes above
+/// the first of them.
+#[inline(always)]
+fn not_plain(word: u64) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let quote = word ^ (ONES * u64::from(b'"'));
+    let slash = word ^ (ONES * u64::from(b'\\'));
+    (quote.wrapping_sub(ONES) & !quote
+        | slash.wrapping_sub(ONES) & !slash
+        | word.wrapping_sub(ONES * 0x20) & !word)
+        & 0x8080_8080_8080_8080
+}
+
+/// A key of less than eight bytes with nothing odd about it, as most are: its bytes in one word, how many they are, and
+/// its value right after the colon. `None`: somebody else must look.
+#[inline(always)]
+pub(super) fn short_key(bytes: &[u8], at: usize) -> Option<(u64, usize, usize)> {
+    let (first, rest) = bytes.get(at..)?.split_first()?;
+    let word = u64::from_le_bytes(*rest.first_chunk::<8>()?);
+    let found = not_plain(word);
+    if *first != b'"' || found == 0 {
+        return None;
+    }
+    let len = (found.trailing_zeros() / 8) as usize;
+    match rest.get(len..len + 3)? {
+        [b'"', b':', value] if *value > b' ' => Some((word & ((1 << (8 * len)) - 1), len, at + len + 3)),
+        _ => None,
     }
 }
 
