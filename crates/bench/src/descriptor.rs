@@ -241,7 +241,7 @@ fn trades() -> Vec<Vec<u8>> {
             3_735_683_259_u64 + n as u64,
             61_000 + n % 977,
             n % 89 + 10,
-            n % 2 == 0
+            n.is_multiple_of(2)
         )
     };
     (0..FRAMES).map(|n| frame(n).into_bytes()).collect()

@@ -88,7 +88,8 @@ pub struct Data<'m> {
     pub also: SmallVec<[u32; 3]>,
     /// The message: the whole frame, or an element of it, without white space around it.
     pub bytes: &'m [u8],
-    /// The venue's own id of it, unique within the channel and the instrument.
+    /// The venue's own id of it, unique within the channel and the instrument: a message with the same id is the same
+    /// message. A sequence is not enough for that where numbers are repeated or begin anew.
     pub id: Option<Cow<'m, str>>,
     /// Its numbers, where the channel has a rule for them.
     pub sequence: Option<Sequence>,

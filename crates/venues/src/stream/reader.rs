@@ -1,5 +1,6 @@
 //! What a frame is: one walk over its bytes finds everything that a descriptor points at, and a few comparisons decide.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use smallvec::SmallVec;
@@ -19,7 +20,8 @@ use super::{Descriptor, Spelled, TimeUnit, Wanted};
 pub(super) struct Reads {
     /// The first of these that a message has counts.
     pub(super) symbol: SmallVec<[SymbolAt; 2]>,
-    pub(super) id: Option<Slot>,
+    /// All of these together, or none.
+    pub(super) id: SmallVec<[Slot; 2]>,
     pub(super) time: Option<(Slot, TimeUnit)>,
     pub(super) sequence: Option<SequenceAt>,
     pub(super) items: Option<Slot>,
@@ -290,7 +292,7 @@ impl Known {
         events.push(Event::Data(Data {
             wanted,
             also,
-            id: reads.id.and_then(|slot| found.value(slot, frame)?.text()),
+            id: id(&reads.id, found, frame),
             sequence,
             server_time,
             is_snapshot,
@@ -445,4 +447,23 @@ fn sequence(found: &Found, at: SequenceAt, frame: &str) -> Option<Sequence> {
         None => None,
     };
     Some(Sequence { first, last, prev })
+}
+
+/// The id as it stands; or, where a descriptor makes it of several values, those joined. That one allocates.
+#[inline]
+fn id<'m>(slots: &[Slot], found: &Found, frame: &'m str) -> Option<Cow<'m, str>> {
+    match slots {
+        [] => None,
+        [slot] => found.value(*slot, frame)?.text(),
+        slots => {
+            let mut joined = String::with_capacity(48);
+            for slot in slots {
+                if !joined.is_empty() {
+                    joined.push('-');
+                }
+                joined.push_str(&found.value(*slot, frame)?.text()?);
+            }
+            Some(Cow::Owned(joined))
+        }
+    }
 }

@@ -89,18 +89,26 @@ fn iso(text: &[u8]) -> Option<i64> {
     };
     let offset_minutes = match offset {
         b"Z" | b"z" => 0,
-        [sign @ (b'+' | b'-'), h1, h2, m1, m2] | [sign @ (b'+' | b'-'), h1, h2, b':', m1, m2] => {
-            let hours = i64::try_from(digits(&[*h1, *h2])?).ok()?;
-            let minutes = i64::try_from(digits(&[*m1, *m2])?).ok()?;
-            if hours > 23 || minutes > 59 {
-                return None;
-            }
-            if *sign == b'+' { hours * 60 + minutes } else { -(hours * 60 + minutes) }
-        }
+        [b'+', rest @ ..] => hours_and_minutes(rest)?,
+        [b'-', rest @ ..] => -hours_and_minutes(rest)?,
         _ => return None,
     };
     let minutes = (days_since_1970(year, month, day) * 24 + hour) * 60 + minute - offset_minutes;
     Some((minutes * 60 + second) * 1_000 + i64::from(fraction))
+}
+
+/// `02:00`, `0200` or `02`, in minutes.
+fn hours_and_minutes(text: &[u8]) -> Option<i64> {
+    let (hours, minutes) = match text {
+        [h1, h2] => ([*h1, *h2], *b"00"),
+        [h1, h2, m1, m2] | [h1, h2, b':', m1, m2] => ([*h1, *h2], [*m1, *m2]),
+        _ => return None,
+    };
+    let (hours, minutes) = (digits(&hours)?, digits(&minutes)?);
+    if hours > 23 || minutes > 59 {
+        return None;
+    }
+    i64::try_from(hours * 60 + minutes).ok()
 }
 
 /// Counted in years that begin in March, so that the leap day comes last.
@@ -140,6 +148,8 @@ mod tests {
         check(TimeUnit::Iso, "2021-04-17T16:43:30.244075Z", Some(1_618_677_810_244));
         check(TimeUnit::Iso, "2026-09-25T17:48:26.844359566Z", Some(1_790_358_506_844));
         check(TimeUnit::Iso, "2026-05-24 05:25:46+00:00", Some(1_779_600_346_000));
+        check(TimeUnit::Iso, "2026-05-24 05:25:46+00", Some(1_779_600_346_000));
+        check(TimeUnit::Iso, "2026-05-24T03:55:46-0130", Some(1_779_600_346_000));
         check(TimeUnit::Iso, "2026-05-24T07:25:46+02:00", Some(1_779_600_346_000));
         check(TimeUnit::Iso, "2024-02-29T00:00:00Z", Some(1_709_164_800_000));
         for bad in [

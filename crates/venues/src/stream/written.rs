@@ -196,7 +196,7 @@ pub(super) struct ChannelToml {
     pub(super) topic: Option<String>,
     pub(super) frames: Option<Vec<String>>,
     pub(super) symbol: Option<OneOrMore>,
-    pub(super) id: Option<String>,
+    pub(super) id: Option<OneOrMore>,
     pub(super) time: Option<TimeToml>,
     pub(super) sequence: Option<SequenceToml>,
     pub(super) items: Option<String>,

@@ -40,7 +40,7 @@ fn control_frames_are_told_apart() {
     let mut reader = binance.reader(0, &wanted(&binance, &["trades"], &["BTC/USDT"]));
     match only(&mut reader, r#"{"result":null,"id":3}"#) {
         Event::Ack(answer) => {
-            assert_eq!((answer.request, answer.wanted.len(), answer.all), (Some(3), 0, false))
+            assert_eq!((answer.request, answer.wanted.len(), answer.all), (Some(3), 0, false));
         }
         event => panic!("{event:?}"),
     }

@@ -160,6 +160,8 @@ fn bybit() {
         )
     };
     assert!(data(&mut reader, &frame("snapshot", 7)).is_snapshot);
+    assert_eq!(data(&mut reader, &frame("snapshot", 7)).id.as_deref(), Some("snapshot-7-1703430557696"));
+    assert_eq!(data(&mut reader, &frame("delta", 7)).id.as_deref(), Some("delta-7-1703430557696"));
     assert!(!data(&mut reader, &frame("delta", 8)).is_snapshot);
     assert!(data(&mut reader, &frame("delta", 1)).is_snapshot, "the service began anew");
     let trades = r#"{"topic":"publicTrade.BTCUSDT","ts":1703430744103,"type":"snapshot","data":[{"i":"1"},{"i":"2290000000090712222"}]}"#;

@@ -68,7 +68,12 @@ pub(super) fn compile_channel(
     };
     let reads = Reads {
         symbol,
-        id: written.id.as_ref().map(|id| one(id, &at.key("id"), paths)).transpose()?,
+        id: match &written.id {
+            Some(ids) => {
+                ids.as_slice().iter().map(|id| one(id, &at.key("id"), paths)).collect::<Checked<_>>()?
+            }
+            None => smallvec![],
+        },
         time: match &written.time {
             Some(time) => Some((one(&time.at, &at.key("time").key("at"), paths)?, time.unit)),
             None => None,
