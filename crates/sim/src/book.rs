@@ -92,6 +92,24 @@ pub(crate) struct Shape {
     pub(crate) untraded: bool,
 }
 
+/// What was traded: the whole of the best level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sold {
+    pub(crate) price: u16,
+    pub(crate) size: u32,
+    /// The taker bought.
+    pub(crate) buy: bool,
+}
+
+/// One move of a book.
+pub(crate) struct Move<'a> {
+    /// Bids and asks as they were.
+    pub(crate) before: [Vec<Level>; 2],
+    pub(crate) book: &'a Book,
+    pub(crate) at_ms: i64,
+    pub(crate) sold: Option<Sold>,
+}
+
 /// The Yes book.
 #[derive(Debug)]
 pub(crate) struct Book {
@@ -101,6 +119,11 @@ pub(crate) struct Book {
     pub(crate) asks: Vec<Level>,
     /// The last trade's price, if there ever was one.
     pub(crate) last: Option<u16>,
+    /// This was traded in the last move, and counts as the last trade from the next move on: the venue says it a little
+    /// later than it shows it in the book.
+    pub(crate) pending: Option<Sold>,
+    /// The last trade's taker bought.
+    pub(crate) last_buy: bool,
     steps: u16,
     shape: Shape,
 }
@@ -110,7 +133,15 @@ impl Book {
         // Away from the rims, so that both sides have room for their levels.
         let mid = (f64::from(steps) * (0.35 + 0.3 * dice.unit())) as u16;
         let mid = mid.clamp(1, steps - 2);
-        let mut book = Self { bids: Vec::new(), asks: Vec::new(), last: Some(mid), steps, shape };
+        let mut book = Self {
+            bids: Vec::new(),
+            asks: Vec::new(),
+            last: Some(mid),
+            pending: None,
+            last_buy: true,
+            steps,
+            shape,
+        };
         if shape.empty != Some(Side::Bid) {
             let prices = ladder(steps, shape.levels, dice).map_while(|away| mid.checked_sub(away));
             book.bids = prices.take_while(|price| *price > 0).map(|price| level(price, size(dice))).collect();
@@ -133,32 +164,47 @@ impl Book {
         (self.bids.last().copied(), self.asks.last().copied())
     }
 
-    /// One move: somebody trades, quotes, cancels or changes an order.
-    pub(crate) fn step(&mut self, dice: &mut Dice) {
+    /// One move: somebody trades, quotes, cancels or changes an order. Gives what was traded.
+    pub(crate) fn step(&mut self, dice: &mut Dice) -> Option<Sold> {
+        if let Some(sold) = self.pending.take() {
+            self.last = Some(sold.price);
+        }
+        let mut sold = None;
         match (dice.below(10), self.shape.empty) {
-            (0, None) => self.trade(Side::Ask, dice),
-            (1, None) => self.trade(Side::Bid, dice),
+            (0, None) => sold = self.trade(Side::Ask, dice),
+            (1, None) => sold = self.trade(Side::Bid, dice),
             (2, _) => self.cancel(dice),
             (3, _) => self.quote(dice),
             _ => self.resize(dice),
         }
         debug_assert!(self.is_sound(), "{self:?}");
+        sold
+    }
+
+    /// The tick is a `times`th of what it was.
+    fn refine(&mut self, times: u16) {
+        for side in [&mut self.bids, &mut self.asks] {
+            for level in side {
+                level.price *= times;
+            }
+        }
+        self.steps *= times;
+        self.last = self.last.map(|price| price * times);
+        self.pending = self.pending.map(|sold| Sold { price: sold.price * times, ..sold });
     }
 
     /// The best level of `side` is taken; the other side follows by a tick, and the far ends are kept at their length.
-    fn trade(&mut self, side: Side, dice: &mut Dice) {
+    fn trade(&mut self, side: Side, dice: &mut Dice) -> Option<Sold> {
         let (steps, length) = (self.steps, self.shape.levels);
         let (taken, follows) = match side {
             Side::Ask => (&mut self.asks, &mut self.bids),
             Side::Bid => (&mut self.bids, &mut self.asks),
         };
         if taken.len() < 2 {
-            return self.resize(dice);
+            self.resize(dice);
+            return None;
         }
         let gone = taken.pop().expect("there are two");
-        if !self.shape.untraded {
-            self.last = Some(gone.price);
-        }
         follows.push(level(gone.price, size(dice)));
         if follows.len() > length {
             follows.remove(0);
@@ -168,6 +214,11 @@ impl Book {
         if taken.len() < length && next > 0 && next < steps {
             taken.insert(0, level(next, size(dice)));
         }
+        if !self.shape.untraded {
+            self.pending = Some(Sold { price: gone.price, size: gone.size, buy: side == Side::Ask });
+            self.last_buy = side == Side::Ask;
+        }
+        self.pending
     }
 
     /// A level other than the best goes, if the side is not thin already.
@@ -321,6 +372,36 @@ impl Walk {
         }
         self.step = self.step.max(due);
         (book, pace.at_ms(self.step))
+    }
+
+    /// When the next move is due.
+    pub(crate) fn due_ms(&self, pace: &Pace) -> Option<i64> {
+        (pace.period_us > 0).then(|| pace.at_ms(self.step + 1))
+    }
+
+    /// The next move happens. `at` comes first.
+    pub(crate) fn step_once<T>(
+        &mut self,
+        pace: &Pace,
+        seeds: [u64; 2],
+        look: impl FnOnce(&Move<'_>) -> T,
+    ) -> T {
+        let [seed, number] = seeds;
+        let book = self.book.as_mut().expect("`at` comes before");
+        self.step += 1;
+        let before = [book.bids.clone(), book.asks.clone()];
+        let sold = book.step(&mut Dice::at(&[seed, number, self.step]));
+        look(&Move { before, book, at_ms: pace.at_ms(self.step), sold })
+    }
+
+    /// The tick is a `times`th of what it was; what was written before does not hold any more.
+    pub(crate) fn refine(&mut self, times: u16) {
+        if let Some(book) = &mut self.book {
+            book.refine(times);
+        }
+        for (written, _) in &mut self.texts {
+            *written = u64::MAX;
+        }
     }
 
     /// What `slot` looks like on the wire, written anew only if the book has moved since. `at` comes first.

@@ -6,11 +6,15 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::binance::BinanceRules;
+use crate::bybit::BybitRules;
+use crate::coinbase::CoinbaseRules;
 use crate::faults::Faults;
 use crate::kalshi::KalshiRules;
 use crate::kraken::KrakenRules;
 use crate::limit::LimitRule;
 use crate::limitless::LimitlessRules;
+use crate::mock::MockRules;
+use crate::okx::OkxRules;
 use crate::polymarket::PolymarketRules;
 use crate::ws::config::{ExchangeConfig, StreamsConfig};
 
@@ -39,8 +43,16 @@ pub struct SimConfig {
     pub streams: StreamsConfig,
     /// Binance.
     pub binance: ExchangeConfig<BinanceRules>,
+    /// Coinbase Exchange.
+    pub coinbase: ExchangeConfig<CoinbaseRules>,
     /// Kraken.
     pub kraken: ExchangeConfig<KrakenRules>,
+    /// OKX.
+    pub okx: ExchangeConfig<OkxRules>,
+    /// Bybit.
+    pub bybit: ExchangeConfig<BybitRules>,
+    /// The small exchange of [`mock`](crate::mock).
+    pub mock: ExchangeConfig<MockRules>,
 }
 
 impl Default for SimConfig {
@@ -55,7 +67,11 @@ impl Default for SimConfig {
             kalshi: VenueConfig::default(),
             streams: StreamsConfig::default(),
             binance: ExchangeConfig::default(),
+            coinbase: ExchangeConfig::default(),
             kraken: ExchangeConfig::default(),
+            okx: ExchangeConfig::default(),
+            bybit: ExchangeConfig::default(),
+            mock: ExchangeConfig::default(),
         }
     }
 }
@@ -172,7 +188,12 @@ impl SimConfig {
         check_venue("kalshi", &self.kalshi)?;
         self.streams.check()?;
         check_exchange("binance", &self.binance)?;
-        check_exchange("kraken", &self.kraken)
+        check_exchange("coinbase", &self.coinbase)?;
+        check_exchange("kraken", &self.kraken)?;
+        check_exchange("okx", &self.okx)?;
+        check_exchange("bybit", &self.bybit)?;
+        self.mock.rules.check()?;
+        check_exchange("mock", &self.mock)
     }
 
     /// This configuration with the value at a dotted path replaced: `("polymarket.faults.hang", "0.1")`. What is not

@@ -367,8 +367,8 @@ fn push_market(roll: &Roll, market: &Market, now_ms: i64, json: &mut Json) {
     json.text("open_interest_fp", &count(volume / 3)).text("open_time", &iso(market.born_ms));
     json.text("previous_price_dollars", "0.0000").text("previous_yes_ask_dollars", "0.0000");
     json.text("previous_yes_bid_dollars", "0.0000");
-    json.text("price_level_structure", if market.grid.unit == 100 { "linear_cent" } else { "deci_cent" });
-    let step = four(market.grid.unit);
+    json.text("price_level_structure", if market.grid().unit == 100 { "linear_cent" } else { "deci_cent" });
+    let step = four(market.grid().unit);
     json.key("price_ranges")
         .open('[')
         .open('{')
@@ -412,11 +412,11 @@ impl Quote {
         let ((bid, ask), last) = market.book(now_ms, |book, _| (book.best(), book.last));
         let (bid, ask) = (bid.filter(|_| open), ask.filter(|_| open));
         Self {
-            bid: bid.map_or(0, |level| market.grid.price(level.price)),
+            bid: bid.map_or(0, |level| market.grid().price(level.price)),
             bid_size: bid.map_or(0, |level| u64::from(level.size)),
-            ask: ask.map_or(10_000, |level| market.grid.price(level.price)),
+            ask: ask.map_or(10_000, |level| market.grid().price(level.price)),
             ask_size: ask.map_or(0, |level| u64::from(level.size)),
-            last: four(last.map_or(0, |ticks| market.grid.price(ticks))),
+            last: four(last.map_or(0, |ticks| market.grid().price(ticks))),
         }
     }
 }
@@ -440,7 +440,7 @@ fn write_book(market: &Market, book: &Book, depth: usize, out: &mut Vec<u8>) {
         out.extend_from_slice(open.as_bytes());
         let best = &levels[levels.len().saturating_sub(depth)..];
         for (at, level) in best.iter().enumerate() {
-            let price = market.grid.price(level.price);
+            let price = market.grid().price(level.price);
             let price = four(if mirrored { 10_000 - price } else { price });
             let comma = if at == 0 { "" } else { "," };
             let (whole, part) = (level.size / 100, level.size % 100);

@@ -20,6 +20,8 @@ mod args;
 mod binance;
 mod body;
 mod book;
+mod bybit;
+mod coinbase;
 mod config;
 mod control;
 mod dice;
@@ -28,6 +30,8 @@ mod kalshi;
 mod kraken;
 mod limit;
 mod limitless;
+pub mod mock;
+mod okx;
 mod polymarket;
 mod server;
 mod stats;
@@ -38,12 +42,15 @@ mod ws;
 
 pub use args::SimArgs;
 pub use binance::BinanceRules;
+pub use bybit::BybitRules;
+pub use coinbase::CoinbaseRules;
 pub use config::{SimConfig, SimError, UniverseConfig, VenueConfig};
 pub use faults::Faults;
 pub use kalshi::KalshiRules;
 pub use kraken::KrakenRules;
 pub use limit::{LimitModel, LimitRule, RetryAfter};
 pub use limitless::{LimitlessRules, OverCap};
+pub use okx::OkxRules;
 pub use polymarket::PolymarketRules;
 pub use server::Sim;
 pub use stats::{EndpointStats, Stats};
@@ -55,5 +62,14 @@ pub use ws::floor::ConnectionView;
 pub use ws::journal::{JournalEntry, StreamCount, StreamCounts};
 
 /// Every venue that can be simulated, in the order `catchment sim` prints them.
-pub static VENUES: &[&VenueSpec] =
-    &[&polymarket::SPEC, &limitless::SPEC, &kalshi::SPEC, &binance::SPEC, &kraken::SPEC];
+pub static VENUES: &[&VenueSpec] = &[
+    &polymarket::SPEC,
+    &limitless::SPEC,
+    &kalshi::SPEC,
+    &binance::SPEC,
+    &coinbase::SPEC,
+    &kraken::SPEC,
+    &okx::SPEC,
+    &bybit::SPEC,
+    &mock::SPEC,
+];

@@ -372,7 +372,7 @@ fn tokens(market: &Market, slot: usize) -> [&str; 2] {
 }
 
 fn push_prices(market: &Market, slot: usize, now_ms: i64, json: &mut Json) {
-    let (bid, ask) = market.book(now_ms, |book, _| quote(book, slot, &market.grid));
+    let (bid, ask) = market.book(now_ms, |book, _| quote(book, slot, &market.grid()));
     let mid = (bid + ask) / 2;
     let [yes, no] = tokens(market, slot);
     json.key("tokens").open('{').text("yes", yes).text("no", no).close('}');
@@ -446,7 +446,7 @@ fn quote(book: &Book, slot: usize, grid: &Grid) -> (u32, u32) {
 }
 
 fn write_book(market: &Market, slot: usize, book: &Book, out: &mut Vec<u8>) {
-    let grid = &*market.grid;
+    let grid = &*market.grid();
     let (bids, asks) = if slot == 1 { (&book.asks, &book.bids) } else { (&book.bids, &book.asks) };
     let price = |level: &Level| match slot {
         1 => 10_000 - grid.price(level.price),

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 
-use crate::book::{Book, Grid, Pace, Shape, Side, Walk};
+use crate::book::{Book, Grid, Move, Pace, Shape, Side, Walk};
 use crate::config::UniverseConfig;
 use crate::dice::Dice;
 
@@ -32,7 +32,7 @@ pub(crate) struct Market<N> {
     pub(crate) number: u64,
     pub(crate) names: N,
     pub(crate) born_ms: i64,
-    pub(crate) grid: Arc<Grid>,
+    grid: RwLock<Arc<Grid>>,
     pub(crate) neg_risk: bool,
     seed: u64,
     shape: Shape,
@@ -41,6 +41,35 @@ pub(crate) struct Market<N> {
 }
 
 impl<N> Market<N> {
+    /// The prices it may have now.
+    pub(crate) fn grid(&self) -> Arc<Grid> {
+        Arc::clone(&self.grid.read().expect("no holder of this lock can panic"))
+    }
+
+    /// When its book moves next, if it ever does.
+    pub(crate) fn due_ms(&self) -> Option<i64> {
+        self.walk.lock().expect("no holder of this lock can panic").due_ms(&self.pace)
+    }
+
+    /// The book's next move happens, whatever the time. It has been looked at before.
+    pub(crate) fn step<T>(&self, look: impl FnOnce(&Move<'_>) -> T) -> T {
+        let mut walk = self.walk.lock().expect("no holder of this lock can panic");
+        walk.step_once(&self.pace, [self.seed, self.number], look)
+    }
+
+    /// Its tick becomes a tenth of what it is; what it was and is. `None`: there is no finer one.
+    pub(crate) fn refine(&self) -> Option<[u32; 2]> {
+        let mut walk = self.walk.lock().expect("no holder of this lock can panic");
+        let mut grid = self.grid.write().expect("no holder of this lock can panic");
+        let (old, new) = (grid.unit, grid.unit / 10);
+        if new == 0 || old % 10 != 0 {
+            return None;
+        }
+        walk.refine(10);
+        *grid = Arc::new(Grid::new(new));
+        Some([old, new])
+    }
+
     /// Looks at the book as it is now, and when it last moved.
     pub(crate) fn book<T>(&self, now_ms: i64, look: impl FnOnce(&Book, i64) -> T) -> T {
         let mut walk = self.walk.lock().expect("no holder of this lock can panic");
@@ -62,7 +91,7 @@ impl<N> Market<N> {
     }
 
     fn open(&self, dice: &mut Dice) -> Book {
-        Book::open(self.grid.steps, self.shape, dice)
+        Book::open(self.grid().steps, self.shape, dice)
     }
 
     /// A figure that belongs to this market, such as its volume.
@@ -197,6 +226,11 @@ impl<N: Names> Universe<N> {
         self.roll.read().expect("no holder of this lock can panic")
     }
 
+    /// The markets as they were last seen, whatever the time.
+    pub(crate) fn newest(&self) -> RwLockReadGuard<'_, Roll<N>> {
+        self.roll.read().expect("no holder of this lock can panic")
+    }
+
     /// From now on markets appear and end at these rates.
     pub(crate) fn set_rates(&self, now_ms: i64, births_per_min: Option<f64>, deaths_per_min: Option<f64>) {
         self.catch_up(now_ms);
@@ -248,7 +282,7 @@ impl<N: Names> Universe<N> {
             number,
             names,
             born_ms,
-            grid,
+            grid: RwLock::new(grid),
             neg_risk,
             seed: self.seed,
             shape: Shape { levels: self.levels, empty, untraded },

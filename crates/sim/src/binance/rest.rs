@@ -30,6 +30,7 @@ pub(super) fn endpoint(method: &hyper::Method, path: &str) -> &'static str {
         ("GET", "api/v3/trades") => "rest/trades",
         ("GET", "api/v3/aggTrades") => "rest/aggTrades",
         ("GET", "api/v3/ticker/bookTicker") => "rest/bookTicker",
+        ("GET", "api/v3/klines") => "rest/klines",
         ("GET", path) if path == "ws" || path == "stream" || path.starts_with("ws/") => "ws",
         _ => "rest/other",
     }
@@ -43,7 +44,7 @@ impl Binance {
             "rest/exchangeInfo" => 20,
             "rest/trades" => 25,
             "rest/aggTrades" => 4,
-            "rest/bookTicker" => 2,
+            "rest/bookTicker" | "rest/klines" => 2,
             "rest/depth" => match limit.and_then(Result::ok).unwrap_or(100) {
                 0..=100 => 5,
                 101..=500 => 25,
@@ -60,10 +61,12 @@ impl Binance {
             "rest/ping" => Answer::json(200, "{}"),
             "rest/time" => Answer::json(200, format!(r#"{{"serverTime":{}}}"#, now_us / 1_000)),
             "rest/exchangeInfo" => exchange_info(market, self.rules.weight_per_min, now_us, ask),
-            "rest/depth" | "rest/trades" | "rest/aggTrades" | "rest/bookTicker" => match limit {
-                Some(Err(())) => problem(-1100, "Illegal characters found in parameter 'limit'."),
-                _ => of_symbol(market, now_us, endpoint, limit.and_then(Result::ok), ask),
-            },
+            "rest/depth" | "rest/trades" | "rest/aggTrades" | "rest/bookTicker" | "rest/klines" => {
+                match limit {
+                    Some(Err(())) => problem(-1100, "Illegal characters found in parameter 'limit'."),
+                    _ => of_symbol(market, now_us, endpoint, limit.and_then(Result::ok), ask),
+                }
+            }
             _ => Answer::text(404, "<html><body>404 Not Found</body></html>"),
         };
         answer
@@ -144,6 +147,24 @@ fn of_symbol(
         "rest/depth" => {
             write_book(pair, limit.unwrap_or(100).min(5_000), &mut out);
             books = 1;
+        }
+        "rest/klines" => {
+            // The present minute, which is the only one that is kept.
+            let candle = pair.candle();
+            put!(out, "[[");
+            number(&mut out, candle.open_us / 1_000);
+            for ticks in [candle.open, candle.high, candle.low, candle.close] {
+                put!(out, ",\"");
+                price(&mut out, pair, ticks);
+                put!(out, "\"");
+            }
+            put!(out, ",\"");
+            size8(&mut out, candle.volume);
+            put!(out, "\",");
+            number(&mut out, candle.open_us / 1_000 + 59_999);
+            put!(out, ",\"0.00000000\",");
+            number(&mut out, candle.trades);
+            put!(out, ",\"0.00000000\",\"0.00000000\",\"0\"]]");
         }
         "rest/bookTicker" => {
             let (bid, ask) = pair.best();

@@ -15,7 +15,7 @@ use crate::ws::dialect::{Manners, SECOND};
 use crate::ws::exchange::{Market, Wire, fixed, number, put, size8};
 use crate::ws::hall::{Admit, Feed, Hall, Key};
 use crate::ws::pair::{BOOK_BEAT, Level, Pair, TICKER_BEAT, TRADE_BEAT};
-use crate::ws::{BOOK, TICKER, TRADES};
+use crate::ws::{BOOK, CANDLES, TICKER, TRADES};
 
 /// The payload is wrapped with the stream's name.
 const COMBINED: u32 = 1 << 16;
@@ -25,6 +25,7 @@ const AGG_TRADE: u32 = 1;
 const BOOK_TICKER: u32 = 2;
 const TICKER_24H: u32 = 3;
 const MINI_TICKER: u32 = 4;
+const KLINE_1M: u32 = 7;
 const DEPTH: u32 = 5;
 const DEPTH_100MS: u32 = 6;
 /// Of so many levels: `DEPTH_PART + 20`.
@@ -48,6 +49,7 @@ impl Wire for Binance {
             life_us: Some(24 * 3_600 * SECOND),
             messages: Some((5, SECOND)),
             streams_max: 1_024,
+            has_notice: true,
             ..Manners::default()
         }
     }
@@ -147,6 +149,7 @@ impl Wire for Binance {
             BOOK_TICKER => write_book_ticker(pair, out),
             TICKER_24H => write_ticker(pair, out),
             MINI_TICKER => write_mini_ticker(pair, out),
+            KLINE_1M => write_kline(pair, out),
             DEPTH | DEPTH_100MS => write_depth(pair, out),
             part => write_part(pair, (part % 100) as usize, out),
         };
@@ -159,19 +162,18 @@ impl Wire for Binance {
     fn beat_of(&self, key: &Key) -> u8 {
         match key.variant & !COMBINED {
             TRADE | AGG_TRADE => TRADE_BEAT,
-            TICKER_24H | MINI_TICKER => TICKER_BEAT,
+            TICKER_24H | MINI_TICKER | KLINE_1M => TICKER_BEAT,
             _ => BOOK_BEAT,
         }
     }
 
-    fn notice(&mut self, hall: &mut Hall, conn: u64) -> bool {
+    fn notice(&mut self, hall: &mut Hall, conn: u64) {
         let event = format!(r#"{{"e":"serverShutdown","E":{}}}"#, hall.now_ms());
         let text = match self.combined.contains(&conn) {
             true => format!(r#"{{"stream":"!serverShutdown","data":{event}}}"#),
             false => event,
         };
         hall.tell(conn, text.as_bytes());
-        true
     }
 
     fn forget(&mut self, conn: u64) {
@@ -213,6 +215,7 @@ impl Binance {
             "bookTicker" => (TICKER, BOOK_TICKER),
             "ticker" => (TICKER, TICKER_24H),
             "miniTicker" => (TICKER, MINI_TICKER),
+            "kline_1m" => (CANDLES, KLINE_1M),
             "depth" => (BOOK, DEPTH),
             "depth@100ms" => (BOOK, DEPTH_100MS),
             _ => {
@@ -236,6 +239,7 @@ fn stream_name(pair: &Pair, variant: u32) -> String {
         BOOK_TICKER => symbol + "@bookTicker",
         TICKER_24H => symbol + "@ticker",
         MINI_TICKER => symbol + "@miniTicker",
+        KLINE_1M => symbol + "@kline_1m",
         DEPTH => symbol + "@depth",
         DEPTH_100MS => symbol + "@depth@100ms",
         part if part >= DEPTH_PART_100MS => format!("{symbol}@depth{}@100ms", part % 100),
@@ -391,6 +395,38 @@ fn write_mini_ticker(pair: &Pair, out: &mut Vec<u8>) -> (u64, u64) {
     amount(out, "q", turnover(pair));
     put!(out, "}");
     (trade.id, trade.id)
+}
+
+fn write_kline(pair: &Pair, out: &mut Vec<u8>) -> (u64, u64) {
+    let candle = pair.candle();
+    let minute = (candle.open_us / 1_000) as u64;
+    event(out, "kline", pair.ticker_us, pair);
+    put!(out, ",\"k\":{\"t\":");
+    number(out, minute);
+    put!(out, ",\"T\":");
+    number(out, minute + 59_999);
+    put!(out, ",\"s\":\"", pair.base, pair.quote, "\",\"i\":\"1m\",\"f\":");
+    let (first, last) = match candle.trades {
+        0 => (-1, -1),
+        n => (candle.first as i64, (candle.first + n - 1) as i64),
+    };
+    number(out, first);
+    put!(out, ",\"L\":");
+    number(out, last);
+    for (key, ticks) in [("o", candle.open), ("c", candle.close), ("h", candle.high), ("l", candle.low)] {
+        member(out, key, pair, ticks);
+    }
+    amount(out, "v", candle.volume);
+    put!(out, ",\"n\":");
+    number(out, candle.trades);
+    put!(out, ",\"x\":", if candle.closed { "true" } else { "false" });
+    let scale = 10u128.pow(u32::from(pair.price_scale));
+    let quote = (u128::from(candle.volume) * candle.close as u128 / scale) as u64;
+    amount(out, "q", quote);
+    amount(out, "V", candle.volume / 2);
+    amount(out, "Q", quote / 2);
+    put!(out, ",\"B\":\"0\"}}");
+    (minute, minute)
 }
 
 fn write_ticker(pair: &Pair, out: &mut Vec<u8>) -> (u64, u64) {

@@ -14,6 +14,8 @@ pub(super) fn endpoint(method: &hyper::Method, path: &str) -> &'static str {
         ("GET" | "POST", "0/public/AssetPairs") => "rest/AssetPairs",
         ("GET" | "POST", "0/public/Depth") => "rest/Depth",
         ("GET" | "POST", "0/public/Trades") => "rest/Trades",
+        ("GET" | "POST", "0/public/Ticker") => "rest/Ticker",
+        ("GET" | "POST", "0/public/OHLC") => "rest/OHLC",
         ("GET", "ws" | "ws/v2" | "v2" | "ws/ws/v2") => "ws",
         _ => "rest/other",
     }
@@ -36,6 +38,7 @@ pub(super) fn answer(market: &mut Market, now_us: i64, path: &str, ask: &Ask<'_>
         }
         "rest/AssetPairs" => asset_pairs(market, ask),
         "rest/Depth" | "rest/Trades" => of_pair(market, now_us, path.ends_with("Depth"), ask),
+        "rest/Ticker" | "rest/OHLC" => figures(market, now_us, path.ends_with("OHLC"), ask),
         _ => problem("EGeneral:Unknown method"),
     }
 }
@@ -103,6 +106,57 @@ fn of_pair(market: &mut Market, now_us: i64, depth: bool, ask: &Ask<'_>) -> Answ
     number(&mut out, last);
     put!(out, "\"}}");
     Answer::json(200, out)
+}
+
+/// The ticker, or the present minute (the only one kept).
+fn figures(market: &mut Market, now_us: i64, candles: bool, ask: &Ask<'_>) -> Answer {
+    let Some(name) = ask.query.get("pair") else { return problem("EGeneral:Invalid arguments") };
+    let Some(slot) = market.find(&name) else { return problem("EQuery:Unknown asset pair") };
+    let pair = market.look(slot, now_us);
+    let key = if name.contains('/') { name.into_owned() } else { id(pair) };
+    let money = |ticks: i64| {
+        let mut out = Vec::new();
+        long_price(&mut out, pair, ticks);
+        String::from_utf8(out).unwrap_or_default()
+    };
+    let amount = |size: u64| {
+        let mut out = Vec::new();
+        size8(&mut out, size);
+        String::from_utf8(out).unwrap_or_default()
+    };
+    let mut json = Json::default();
+    json.open('{').key(&key);
+    if candles {
+        let candle = pair.candle();
+        let open_s = candle.open_us / 1_000_000;
+        json.open('[').open('[').value(&open_s.to_string());
+        for ticks in [candle.open, candle.high, candle.low, candle.close, (candle.high + candle.low) / 2] {
+            json.string(&money(ticks));
+        }
+        json.string(&amount(candle.volume)).value(&candle.trades.to_string()).close(']').close(']');
+        json.raw("last", open_s - 60);
+        return result(&json.close('}').done());
+    }
+    let ((bid, ask), trade) = (pair.best(), pair.last_trade());
+    json.open('{');
+    for (key, level) in [("a", ask), ("b", bid)] {
+        json.key(key)
+            .open('[')
+            .string(&money(level.price))
+            .string("1")
+            .string(&amount(level.size))
+            .close(']');
+    }
+    json.key("c").open('[').string(&money(trade.price)).string(&amount(trade.size)).close(']');
+    for (key, text) in [("v", amount(pair.volume)), ("p", money((trade.price + pair.open) / 2))] {
+        json.key(key).open('[').string(&text).string(&text).close(']');
+    }
+    json.key("t").value(&format!("[{0},{0}]", 100_000 + trade.id % 100_000));
+    for (key, ticks) in [("l", pair.low), ("h", pair.high)] {
+        json.key(key).open('[').string(&money(ticks)).string(&money(ticks)).close(']');
+    }
+    json.text("o", &money(pair.open)).close('}');
+    result(&json.close('}').done())
 }
 
 /// REST has five decimals where the socket has the pair's own.

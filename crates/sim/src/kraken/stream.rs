@@ -17,8 +17,8 @@ use crate::venue::{Answer, Ask};
 use crate::ws::dialect::{Manners, SECOND};
 use crate::ws::exchange::{Market, Wire, fixed, number, put, size8, stamp};
 use crate::ws::hall::{Admit, Feed, Hall, Key};
-use crate::ws::pair::{BOOK_BEAT, Change, Level, Pair, TICKER_BEAT, TRADE_BEAT, Trade};
-use crate::ws::{BOOK, TICKER, TRADES};
+use crate::ws::pair::{BOOK_BEAT, Change, Level, MINUTE, Pair, TICKER_BEAT, TRADE_BEAT, Trade};
+use crate::ws::{BOOK, CANDLES, TICKER, TRADES};
 
 const DEPTHS: [u32; 5] = [10, 25, 100, 500, 1_000];
 /// A ticker for each change of the best prices instead of each trade.
@@ -41,6 +41,7 @@ struct Params {
     depth: Option<u32>,
     snapshot: Option<bool>,
     event_trigger: Option<String>,
+    interval: Option<u32>,
 }
 
 impl Wire for Kraken {
@@ -125,6 +126,10 @@ impl Wire for Kraken {
                 write_trades(pair, "update", std::iter::once(&trade), out);
                 Some((trade.id, trade.id))
             }
+            CANDLES => {
+                write_candle(pair, "update", out);
+                Some((feed.count + 1, feed.count + 1))
+            }
             _ => {
                 write_ticker(pair, "update", out);
                 Some((feed.count + 1, feed.count + 1))
@@ -183,6 +188,10 @@ impl Kraken {
             "book" => (BOOK, depth),
             "trade" => (TRADES, 0),
             "ticker" => (TICKER, u32::from(params.event_trigger.as_deref() == Some("bbo"))),
+            "ohlc" if params.interval.unwrap_or(1) != 1 => {
+                return refuse(hall, "Subscription ohlc interval not supported");
+            }
+            "ohlc" => (CANDLES, 1),
             _ => return refuse(hall, "Subscription name invalid"),
         };
         let key = Key { slot, channel, variant };
@@ -219,6 +228,10 @@ impl Kraken {
                 let skip = pair.trades.len().saturating_sub(50);
                 write_trades(pair, "snapshot", pair.trades.iter().skip(skip), &mut out);
                 pair.last_trade().id
+            }
+            CANDLES => {
+                write_candle(pair, "snapshot", &mut out);
+                hall.feeds[feed as usize].count
             }
             _ => {
                 write_ticker(pair, "snapshot", &mut out);
@@ -257,6 +270,9 @@ fn acknowledgement(
     }
     if channel == TICKER && snapshot.is_some() {
         json.text("event_trigger", params.event_trigger.as_deref().unwrap_or("trades"));
+    }
+    if channel == CANDLES {
+        json.raw("interval", params.interval.unwrap_or(1));
     }
     if let Some(snapshot) = snapshot {
         json.raw("snapshot", snapshot);
@@ -365,6 +381,30 @@ fn write_trades<'a>(pair: &Pair, kind: &str, trades: impl Iterator<Item = &'a Tr
         put!(out, "Z\"}");
     }
     put!(out, "]}");
+}
+
+fn write_candle(pair: &Pair, kind: &str, out: &mut Vec<u8>) {
+    let candle = pair.candle();
+    put!(out, "{\"channel\":\"ohlc\",\"type\":\"", kind, "\",\"timestamp\":\"");
+    stamp(out, pair.ticker_us, 9);
+    put!(out, "Z\",\"data\":[{\"symbol\":\"", pair.unified, "\"");
+    for (key, ticks) in
+        [("open", candle.open), ("high", candle.high), ("low", candle.low), ("close", candle.close)]
+    {
+        put!(out, ",\"", key, "\":");
+        price(out, pair, ticks);
+    }
+    put!(out, ",\"trades\":");
+    number(out, candle.trades);
+    put!(out, ",\"volume\":");
+    size8(out, candle.volume);
+    put!(out, ",\"vwap\":");
+    price(out, pair, (candle.high + candle.low) / 2);
+    put!(out, ",\"interval_begin\":\"");
+    stamp(out, candle.open_us, 9);
+    put!(out, "Z\",\"interval\":1,\"timestamp\":\"");
+    stamp(out, candle.open_us + MINUTE, 6);
+    put!(out, "Z\"}]}");
 }
 
 fn write_ticker(pair: &Pair, kind: &str, out: &mut Vec<u8>) {

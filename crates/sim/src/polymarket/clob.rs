@@ -44,6 +44,22 @@ impl Polymarket {
         }
     }
 
+    pub(super) fn last_trade_price(&self, ask: &mut Ask<'_>) -> Answer {
+        let token = ask.query.get("token_id").unwrap_or_default();
+        let roll = self.universe.at(ask.now_ms);
+        let Some((market, _)) = roll.find(&token).filter(|(market, _)| roll.is_open(market.number)) else {
+            return Answer::json(404, pair("error", "No orderbook exists for the requested token id"));
+        };
+        let (price, side) = market.book(ask.now_ms, |book, _| {
+            let price = book.last.map_or_else(|| "0.5".to_owned(), |last| plain(market.grid().price(last)));
+            (price, if book.last_buy { "BUY" } else { "SELL" })
+        });
+        Answer::json(
+            200,
+            Json::default().open('{').text("price", &price).text("side", side).close('}').done(),
+        )
+    }
+
     pub(super) fn books(&self, ask: &mut Ask<'_>) -> Answer {
         let Ok(wanted) = serde_json::from_slice::<Vec<Wanted<'_>>>(ask.body) else {
             return Answer::json(400, pair("error", "Invalid payload"));
@@ -136,9 +152,9 @@ fn push_book(roll: &Roll, token: &str, ask: &mut Ask<'_>, body: &mut BytesMut) -
 /// The literal text before the hash's digits; with the condition, the token and 13 digits of time they begin there.
 const HASH_AT: usize = r#"{"market":"","asset_id":"","timestamp":"","hash":""#.len();
 
-fn write_book(market: &Market, slot: usize, book: &Book, at_ms: i64, out: &mut Vec<u8>) {
+pub(super) fn write_book(market: &Market, slot: usize, book: &Book, at_ms: i64, out: &mut Vec<u8>) {
     let mut number = itoa::Buffer::new();
-    let grid = &*market.grid;
+    let grid = &*market.grid();
     out.extend_from_slice(b"{\"market\":\"");
     out.extend_from_slice(market.names.condition.as_bytes());
     out.extend_from_slice(b"\",\"asset_id\":\"");
@@ -196,7 +212,7 @@ fn push_market(roll: &Roll, market: &Market, now_ms: i64, json: &mut Json) {
     json.open('{').raw("enable_order_book", open).raw("active", true).raw("closed", !open);
     json.raw("archived", super::gamma::is_archived(roll, market)).raw("accepting_orders", open);
     json.text("accepting_order_timestamp", &iso(market.born_ms)).raw("minimum_order_size", 5);
-    json.raw("minimum_tick_size", plain(market.grid.unit)).text("condition_id", &names.condition);
+    json.raw("minimum_tick_size", plain(market.grid().unit)).text("condition_id", &names.condition);
     json.text("question_id", &names.question_id).text("question", &super::gamma::question(market.number));
     json.text("description", super::gamma::DESCRIPTION).text("market_slug", &names.slug);
     json.text("end_date_iso", &iso(roll.end_ms(market)))
@@ -210,7 +226,8 @@ fn push_market(roll: &Roll, market: &Market, now_ms: i64, json: &mut Json) {
     json.text("neg_risk_request_id", "").text("icon", super::gamma::IMAGE).text("image", super::gamma::IMAGE);
     json.key("rewards").value(r#"{"rates":null,"min_size":0,"max_spread":0}"#).raw("is_50_50_outcome", false);
     json.key("tokens").open('[');
-    let yes = market.book(now_ms, |book, _| market.grid.price(book.last.unwrap_or(market.grid.steps / 2)));
+    let yes =
+        market.book(now_ms, |book, _| market.grid().price(book.last.unwrap_or(market.grid().steps / 2)));
     let winner = market.figure(1, 2) as usize;
     for (slot, outcome) in ["Yes", "No"].into_iter().enumerate() {
         let price = match (open, slot) {

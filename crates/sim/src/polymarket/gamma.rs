@@ -287,7 +287,7 @@ fn push_market(roll: &Roll, market: &Market, now_ms: i64, with_event: bool, json
     json.text("groupItemThreshold", &(number % EVENT_SIZE).to_string())
         .text("questionID", &names.question_id);
     json.raw("enableOrderBook", true)
-        .raw("orderPriceMinTickSize", plain(market.grid.unit))
+        .raw("orderPriceMinTickSize", plain(market.grid().unit))
         .raw("orderMinSize", 5);
     json.raw("volumeNum", format_args!("{volume}.5")).raw("liquidityNum", format_args!("{}.25", volume / 10));
     json.text("endDateIso", &iso(end_ms)[..10])
@@ -348,7 +348,7 @@ struct Quote {
 impl Quote {
     fn of(market: &Market, now_ms: i64, open: bool) -> Self {
         let (best, last) = market.book(now_ms, |book, _| (book.best(), book.last));
-        let price = |ticks| market.grid.price(ticks);
+        let price = |ticks| market.grid().price(ticks);
         let bid = best.0.filter(|_| open).map_or(0, |level| price(level.price));
         let ask = best.1.filter(|_| open).map_or(10_000, |level| price(level.price));
         let yes = match open {

@@ -6,6 +6,7 @@
 mod clob;
 mod gamma;
 mod hash;
+mod stream;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -21,11 +22,12 @@ use crate::limit::{LimitModel, LimitRule};
 use crate::text::pair;
 use crate::universe::{Names, Universe, Usual};
 use crate::venue::{Answer, Ask, Opened, Venue, VenueSpec, is_default_user_agent};
+use crate::ws::floor::Floor;
 
 pub(crate) static SPEC: VenueSpec = VenueSpec {
     id: "polymarket",
     apis: &["polymarket/clob", "polymarket/gamma"],
-    sockets: &[],
+    sockets: &["polymarket/ws"],
     size_key: "universe.markets",
     open,
 };
@@ -44,6 +46,8 @@ pub struct PolymarketRules {
     pub books_max: usize,
     /// Turn away clients without a name of their own.
     pub user_agent_check: bool,
+    /// Tokens a connection may have subscribed to; beyond it the first books silently stay away.
+    pub first_books_max: usize,
 }
 
 impl Default for PolymarketRules {
@@ -54,6 +58,7 @@ impl Default for PolymarketRules {
             clob_page: 1_000,
             books_max: 500,
             user_agent_check: true,
+            first_books_max: 750,
         }
     }
 }
@@ -63,12 +68,20 @@ fn open(config: &SimConfig, clock: &Arc<dyn Clock>) -> Opened {
     let config_here = &config.polymarket;
     let usual = Usual { levels: 39, ticks: &[100, 10, 10], texts: 2 };
     let seed = Dice::at(&[config.seed, 0x9017]).next();
-    let universe = Universe::new(&config_here.universe, seed, start_ms, &usual);
+    let universe = Arc::new(Universe::new(&config_here.universe, seed, start_ms, &usual));
+    let stream = stream::Stream::new(Arc::clone(&universe), config_here.rules.first_books_max, seed);
+    let floor = Floor::new(SPEC.id, &config.streams, Arc::clone(clock), Box::new(stream));
+    let polymarket = Polymarket {
+        universe,
+        rules: config_here.rules.clone(),
+        spare: Mutex::default(),
+        floor: Arc::clone(&floor),
+    };
     Opened {
-        venue: Box::new(Polymarket { universe, rules: config_here.rules.clone(), spare: Mutex::default() }),
+        venue: Box::new(polymarket),
         limits: config_here.limits.clone().unwrap_or_else(published),
         faults: config_here.faults.clone(),
-        floor: None,
+        floor: Some(floor),
     }
 }
 
@@ -118,10 +131,11 @@ type Market = crate::universe::Market<PolymarketNames>;
 type Roll = crate::universe::Roll<PolymarketNames>;
 
 struct Polymarket {
-    universe: Universe<PolymarketNames>,
+    universe: Arc<Universe<PolymarketNames>>,
     rules: PolymarketRules,
     /// Where answers for many were written before; fresh memory for a megabyte costs as much as filling it.
     spare: Mutex<VecDeque<BytesMut>>,
+    floor: Arc<Floor>,
 }
 
 impl Venue for Polymarket {
@@ -131,6 +145,7 @@ impl Venue for Polymarket {
             ("POST", "clob/books") => "clob/books",
             ("GET", "clob/time") => "clob/time",
             ("GET", "clob/markets") => "clob/markets",
+            ("GET", "clob/last-trade-price") => "clob/last-trade-price",
             ("GET", "gamma/markets") => "gamma/markets",
             ("GET", "gamma/markets/keyset") => "gamma/markets/keyset",
             ("GET", "gamma/events") => "gamma/events",
@@ -142,7 +157,10 @@ impl Venue for Polymarket {
     }
 
     fn answer(&self, ask: &mut Ask<'_>) -> Answer {
+        // Books move when they are asked for; those that somebody listens to have to be told of it first.
+        self.floor.catch_up_at_once();
         match self.endpoint(ask.method, ask.path) {
+            "clob/last-trade-price" => self.last_trade_price(ask),
             "clob/book" => self.book(ask),
             "clob/books" => self.books(ask),
             "clob/time" => Answer::text(200, (ask.now_ms / 1_000).to_string()),

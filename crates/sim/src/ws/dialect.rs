@@ -26,6 +26,12 @@ pub(crate) struct Manners {
     pub(crate) streams_max: usize,
     /// It has a checksum or hash that can be wrong.
     pub(crate) has_checksum: bool,
+    /// Its numbers can begin anew.
+    pub(crate) has_restart: bool,
+    /// It tells clients before it closes their connections.
+    pub(crate) has_notice: bool,
+    /// Its tick sizes change.
+    pub(crate) has_tick_size: bool,
 }
 
 pub(crate) const SECOND: i64 = 1_000_000;
@@ -49,15 +55,11 @@ pub(crate) trait Dialect: Send {
     /// The venue's sign of life on this connection.
     fn heartbeat(&mut self, _hall: &mut Hall, _conn: u64) {}
 
-    /// Tells a client that its connection will be closed; false: the venue has no words for it.
-    fn notice(&mut self, _hall: &mut Hall, _conn: u64) -> bool {
-        false
-    }
+    /// Tells a client that its connection will be closed.
+    fn notice(&mut self, _hall: &mut Hall, _conn: u64) {}
 
-    /// Lets something happen at a market: its numbers begin anew, its tick size changes. False: not at this venue.
-    fn happen(&mut self, _hall: &mut Hall, _what: StreamFaultKind, _slot: u32) -> bool {
-        false
-    }
+    /// Lets something happen at a market: its numbers begin anew, its tick size changes.
+    fn happen(&mut self, _hall: &mut Hall, _what: StreamFaultKind, _slot: u32) {}
 
     /// A connection is gone.
     fn forget(&mut self, _conn: u64) {}

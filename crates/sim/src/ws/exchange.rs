@@ -91,13 +91,12 @@ pub(crate) trait Wire: Send + 'static {
         }
     }
 
+    /// A frame is about to be made for this stream: the last moment to let something go wrong with it.
+    fn before(&mut self, _hall: &mut Hall, _feed: u32) {}
+
     fn heartbeat(&mut self, _market: &mut Market, _hall: &mut Hall, _conn: u64) {}
-    fn notice(&mut self, _hall: &mut Hall, _conn: u64) -> bool {
-        false
-    }
-    fn restart(&mut self, _market: &mut Market, _hall: &mut Hall, _slot: u32) -> bool {
-        false
-    }
+    fn notice(&mut self, _hall: &mut Hall, _conn: u64) {}
+    fn restart(&mut self, _market: &mut Market, _hall: &mut Hall, _slot: u32) {}
     fn forget(&mut self, _conn: u64) {}
 
     /// The answer to a request; `path` is without `rest/`.
@@ -140,10 +139,12 @@ impl<W: Wire> Dialect for Exchange<W> {
             if self.wire.beat_of(&hall.feeds[feed as usize].key) != kind {
                 continue;
             }
+            self.wire.before(hall, feed);
             let spoil = hall.spoils(feed);
             scratch.clear();
             if let Some((first, last)) = self.wire.write(pair, &hall.feeds[feed as usize], spoil, scratch) {
-                hall.feeds[feed as usize].count += 1;
+                let count = &mut hall.feeds[feed as usize].count;
+                *count = count.wrapping_add(1);
                 hall.publish(feed, scratch, first, last);
             }
         }
@@ -154,12 +155,14 @@ impl<W: Wire> Dialect for Exchange<W> {
         self.wire.heartbeat(&mut self.market, hall, conn);
     }
 
-    fn notice(&mut self, hall: &mut Hall, conn: u64) -> bool {
-        self.wire.notice(hall, conn)
+    fn notice(&mut self, hall: &mut Hall, conn: u64) {
+        self.wire.notice(hall, conn);
     }
 
-    fn happen(&mut self, hall: &mut Hall, what: StreamFaultKind, slot: u32) -> bool {
-        what == StreamFaultKind::Restart && self.wire.restart(&mut self.market, hall, slot)
+    fn happen(&mut self, hall: &mut Hall, what: StreamFaultKind, slot: u32) {
+        if what == StreamFaultKind::Restart {
+            self.wire.restart(&mut self.market, hall, slot);
+        }
     }
 
     fn forget(&mut self, conn: u64) {

@@ -149,7 +149,7 @@ impl Floor {
 
     /// These went out.
     pub(crate) fn wrote(&self, conn: u64, frames: &[Arc<Frame>]) {
-        if frames.iter().any(|frame| frame.data.is_some()) {
+        if frames.iter().any(|frame| frame.data.is_some() || !frame.parts.is_empty()) {
             let mut journal = self.journal.lock().expect("no holder of this lock can panic");
             for frame in frames {
                 journal.wrote(conn, frame);
@@ -202,6 +202,12 @@ impl Floor {
                 Slice::Full => self.until(Hall::has_room).await,
             }
         }
+    }
+
+    /// The same without waiting, for those who are about to look at what the streams have told.
+    pub(crate) fn catch_up_at_once(&self) {
+        let now_us = self.clock.wall().get() / 1_000;
+        while !matches!(self.slice(now_us), Slice::Done(_)) {}
     }
 
     /// The same, and waits until all of it has been written.

@@ -326,6 +326,11 @@ impl Hall {
         into.extend(all.iter().filter(|id| !self.feeds[**id as usize].subscribers.is_empty()));
     }
 
+    /// The connections that get this stream.
+    pub(crate) fn subscribers(&self, feed: u32) -> impl Iterator<Item = u64> {
+        self.feeds[feed as usize].subscribers.iter().map(|(conn, _)| *conn)
+    }
+
     /// Whether the connection has this stream.
     pub(crate) fn has(&self, conn: u64, feed: u32) -> bool {
         self.conns.get(&conn).is_some_and(|conn| conn.feeds.contains(&feed))
@@ -374,6 +379,28 @@ impl Hall {
         let frame = Frame::new(TEXT, payload, Some(of));
         if self.deliver(feed, Some(conn), &Item::Frame(frame)) {
             self.went_well(feed, last);
+        }
+    }
+
+    /// Sends an array of states to one connection, each of another stream.
+    pub(crate) fn publish_parts(
+        &mut self,
+        conn: u64,
+        payload: &[u8],
+        parts: Vec<(DataOf, std::ops::Range<usize>)>,
+    ) {
+        let Some(found) = self.conns.get_mut(&conn) else { return };
+        found.told_us = self.now_us;
+        if found.line.frozen.load(Ordering::Acquire) {
+            for (of, _) in parts {
+                self.missed_in_frost(conn, of);
+            }
+            return;
+        }
+        let of: Vec<DataOf> = parts.iter().map(|(of, _)| *of).collect();
+        found.line.push(Item::Frame(Frame::of_parts(payload, parts)));
+        for of in of {
+            self.went_well(of.feed, of.last);
         }
     }
 

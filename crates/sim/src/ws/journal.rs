@@ -57,30 +57,35 @@ impl Journal {
 
     /// A frame was written to a connection.
     pub(crate) fn wrote(&mut self, connection: u64, frame: &Frame) {
-        let Some(of) = frame.data else { return };
-        let at = of.feed as usize;
-        if self.streams.len() <= at {
-            self.streams.resize_with(at + 1, Default::default);
-        }
-        let (count, entries) = &mut self.streams[at];
-        count.written += 1;
-        if frame.sent.swap(true, std::sync::atomic::Ordering::AcqRel) {
+        if frame.data.is_none() && frame.parts.is_empty() {
             return;
         }
-        count.frames += 1;
-        count.bytes += frame.payload().len() as u64;
-        if self.room == 0 {
-            return;
+        let again = frame.sent.swap(true, std::sync::atomic::Ordering::AcqRel);
+        for (of, payload) in frame.messages() {
+            let at = of.feed as usize;
+            if self.streams.len() <= at {
+                self.streams.resize_with(at + 1, Default::default);
+            }
+            let (count, entries) = &mut self.streams[at];
+            count.written += 1;
+            if again {
+                continue;
+            }
+            count.frames += 1;
+            count.bytes += payload.len() as u64;
+            if self.room == 0 {
+                continue;
+            }
+            let hash = xxh3_64(payload);
+            count.digest = count.digest.wrapping_add(hash);
+            if self.kept == self.room {
+                self.dropped += 1;
+                continue;
+            }
+            self.kept += 1;
+            let at_ms = of.at_us.div_euclid(1_000);
+            entries.push(JournalEntry { first: of.first, last: of.last, at_ms, hash, connection });
         }
-        let hash = xxh3_64(frame.payload());
-        count.digest = count.digest.wrapping_add(hash);
-        if self.kept == self.room {
-            self.dropped += 1;
-            return;
-        }
-        self.kept += 1;
-        let at_ms = of.at_us.div_euclid(1_000);
-        entries.push(JournalEntry { first: of.first, last: of.last, at_ms, hash, connection });
     }
 
     pub(crate) fn count(&self, feed: u32) -> StreamCount {

@@ -16,6 +16,8 @@ pub(crate) struct Frame {
     pub(crate) payload_at: usize,
     /// What it is of; control frames have none.
     pub(crate) data: Option<DataOf>,
+    /// What an array is of, element by element: where in the payload each is.
+    pub(crate) parts: Vec<(DataOf, std::ops::Range<usize>)>,
     /// It went out to somebody.
     pub(crate) sent: AtomicBool,
 }
@@ -33,7 +35,20 @@ impl Frame {
     pub(crate) fn new(opcode: u8, payload: &[u8], data: Option<DataOf>) -> Arc<Self> {
         let payload_at = super::codec::head_len(payload.len());
         let wire = super::codec::frame(opcode, payload).into();
-        Arc::new(Self { wire, payload_at, data, sent: AtomicBool::new(false) })
+        Arc::new(Self { wire, payload_at, data, parts: Vec::new(), sent: AtomicBool::new(false) })
+    }
+
+    /// An array whose elements belong to different streams.
+    pub(crate) fn of_parts(payload: &[u8], parts: Vec<(DataOf, std::ops::Range<usize>)>) -> Arc<Self> {
+        let payload_at = super::codec::head_len(payload.len());
+        let wire = super::codec::frame(super::codec::TEXT, payload).into();
+        Arc::new(Self { wire, payload_at, data: None, parts, sent: AtomicBool::new(false) })
+    }
+
+    /// Each message in it, and what it is of.
+    pub(crate) fn messages(&self) -> impl Iterator<Item = (DataOf, &[u8])> {
+        let whole = self.data.map(|of| (of, self.payload()));
+        whole.into_iter().chain(self.parts.iter().map(|(of, range)| (*of, &self.payload()[range.clone()])))
     }
 
     pub(crate) fn payload(&self) -> &[u8] {

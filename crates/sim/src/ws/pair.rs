@@ -73,6 +73,23 @@ pub(crate) struct Trade {
     pub(crate) at_us: i64,
 }
 
+/// A minute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Candle {
+    pub(crate) open_us: i64,
+    pub(crate) open: i64,
+    pub(crate) high: i64,
+    pub(crate) low: i64,
+    pub(crate) close: i64,
+    pub(crate) volume: u64,
+    pub(crate) trades: u64,
+    /// The number of its first trade, or of the one before it if it has none.
+    pub(crate) first: u64,
+    pub(crate) closed: bool,
+}
+
+pub(crate) const MINUTE: i64 = 60_000_000;
+
 /// When events of one kind happen.
 #[derive(Debug, Clone, Copy)]
 struct Beat {
@@ -120,6 +137,12 @@ pub(crate) struct Pair {
     pub(crate) changes: Vec<Change>,
     /// The newest last.
     pub(crate) trades: VecDeque<Trade>,
+    candle: Candle,
+    /// The minute that has just ended, until it has been told.
+    closing: Option<Candle>,
+    told_closing: bool,
+    /// When the last ticker was due.
+    pub(crate) ticker_us: i64,
     /// Counts trades, orders and updates together.
     pub(crate) sequence: u64,
     /// A day ago.
@@ -210,6 +233,20 @@ impl Pair {
             update_before: update - 1,
             changes: Vec::new(),
             trades: VecDeque::with_capacity(TRADES_MAX),
+            candle: Candle {
+                open_us: i64::MIN,
+                open: mid,
+                high: mid,
+                low: mid,
+                close: mid,
+                volume: 0,
+                trades: 0,
+                first: first_trade - 1,
+                closed: false,
+            },
+            closing: None,
+            told_closing: false,
+            ticker_us: start_us,
             sequence: 10_000_000_000 + dice.below(9_000_000_000),
             open: mid,
             high: mid + mid / 50,
@@ -222,6 +259,7 @@ impl Pair {
             armed: [false; 3],
             first_trade,
         };
+        pair.begin_minute(start_us);
         // A past, so that those who ask for recent trades get some even of a pair at which nothing happens.
         for ago in (1..=5).rev() {
             let trade = pair.draw_trade(first_trade - ago, start_us - ago as i64 * 60_000_000);
@@ -250,6 +288,11 @@ impl Pair {
     pub(crate) fn due(&self, kind: u8) -> Option<i64> {
         let beat = &self.beats[usize::from(kind)];
         (beat.period_us > 0).then(|| beat.at(self.done[usize::from(kind)]))
+    }
+
+    /// How many events of this kind there have been.
+    pub(crate) fn done(&self, kind: u8) -> u64 {
+        self.done[usize::from(kind)]
     }
 
     /// Makes up for what happened while nobody looked. Kinds that are armed are driven by the hall, not by this.
@@ -292,10 +335,55 @@ impl Pair {
                     self.trades.pop_front();
                 }
                 self.trades.push_back(trade);
+                self.begin_minute(at_us);
+                let candle = &mut self.candle;
+                if candle.trades == 0 {
+                    candle.first = trade.id;
+                }
+                candle.high = candle.high.max(trade.price);
+                candle.low = candle.low.min(trade.price);
+                candle.close = trade.price;
+                candle.volume += trade.size;
+                candle.trades += 1;
             }
-            _ => {}
+            _ => {
+                if std::mem::take(&mut self.told_closing) {
+                    self.closing = None;
+                }
+                self.begin_minute(at_us);
+                self.told_closing = self.closing.is_some();
+                self.ticker_us = at_us;
+            }
         }
         at_us
+    }
+
+    /// The minute to be told of: one that has just ended, else the present one.
+    pub(crate) fn candle(&self) -> Candle {
+        self.closing.unwrap_or(self.candle)
+    }
+
+    fn begin_minute(&mut self, at_us: i64) {
+        let open_us = at_us - at_us.rem_euclid(MINUTE);
+        if self.candle.open_us >= open_us {
+            return;
+        }
+        if self.candle.open_us > i64::MIN {
+            self.closing = Some(Candle { closed: true, ..self.candle });
+        }
+        let last = self.candle.close;
+        let first = self.candle.first + self.candle.trades.max(1) - 1;
+        self.candle = Candle {
+            open_us,
+            open: last,
+            high: last,
+            low: last,
+            close: last,
+            volume: 0,
+            trades: 0,
+            first,
+            closed: false,
+        };
     }
 
     fn draw_trade(&self, id: u64, at_us: i64) -> Trade {

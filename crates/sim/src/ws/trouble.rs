@@ -30,8 +30,15 @@ impl Hall {
         {
             return Err(format!("channel {channel} is none of {}", CHANNELS.join(", ")));
         }
-        if wanted.fault == Kind::WrongChecksum && !self.manners.has_checksum {
-            return Err(format!("{} has no checksum that could be wrong", self.venue));
+        let lacks = match wanted.fault {
+            Kind::WrongChecksum if !self.manners.has_checksum => Some("no checksum that could be wrong"),
+            Kind::Restart if !self.manners.has_restart => Some("no numbers that begin anew"),
+            Kind::Notice if !self.manners.has_notice => Some("no words for that"),
+            Kind::TickSize if !self.manners.has_tick_size => Some("no tick sizes that change"),
+            _ => None,
+        };
+        if let Some(lacks) = lacks {
+            return Err(format!("{} has {lacks}", self.venue));
         }
         if matches!(wanted.fault, Kind::Restart | Kind::TickSize) && slot.is_none() {
             return Err("this fault needs a symbol".to_owned());
@@ -39,21 +46,7 @@ impl Hall {
         if wanted.count == 0 || wanted.bytes.is_some_and(|bytes| bytes == 0 || bytes > OVERSIZED_MAX) {
             return Err("count and bytes are at least 1, bytes at most 268435456".to_owned());
         }
-        let id = self.next_fault;
-        self.next_fault += 1;
-        if self.log.len() == LOG_MAX {
-            self.log.pop_front();
-        }
-        self.log.push_back(LogEntry {
-            id,
-            fault: wanted.fault,
-            venue: self.venue,
-            asked_ms: self.now_ms(),
-            from_ms: None,
-            to_ms: None,
-            connections: Vec::new(),
-            streams: Vec::new(),
-        });
+        let id = self.open_entry(wanted.fault);
         let from_us = self.now_us + wanted.after_ms as i64 * 1_000;
         self.faults.push(Active {
             id,
@@ -73,6 +66,76 @@ impl Hall {
             _ => self.arm(from_us, Due::FaultBegins(id)),
         }
         Ok(id)
+    }
+
+    fn open_entry(&mut self, fault: Kind) -> u64 {
+        let id = self.next_fault;
+        self.next_fault += 1;
+        if self.log.len() == LOG_MAX {
+            self.log.pop_front();
+        }
+        self.log.push_back(LogEntry {
+            id,
+            fault,
+            venue: self.venue,
+            asked_ms: self.now_ms(),
+            from_ms: None,
+            to_ms: None,
+            connections: Vec::new(),
+            streams: Vec::new(),
+        });
+        id
+    }
+
+    /// The stream's next frame meets this fault: for venues that go wrong by themselves.
+    pub(crate) fn strike_feed(&mut self, kind: Kind, feed: u32) {
+        let id = self.open_entry(kind);
+        self.faults.push(Active {
+            id,
+            kind,
+            slot: None,
+            channel: None,
+            connection: None,
+            feed: Some(feed),
+            left: 1,
+            for_us: None,
+            bytes: None,
+            on: Vec::new(),
+            begun: true,
+        });
+    }
+
+    /// These connections meet this fault now.
+    pub(crate) fn strike_connections(&mut self, kind: Kind, conns: &[u64], for_us: Option<i64>) {
+        let id = self.open_entry(kind);
+        self.write_down(id, |entry| entry.connections = conns.to_vec());
+        self.began(id);
+        for conn in conns {
+            let Some(found) = self.conns.get(conn) else { continue };
+            let line = Arc::clone(&found.line);
+            for feed in found.feeds.clone() {
+                self.note(id, feed, None);
+            }
+            match kind {
+                Kind::Freeze => line.frozen.store(true, Ordering::Release),
+                _ => self.hang_up(*conn, Item::Cut),
+            }
+        }
+        let Some(for_us) = for_us else { return self.over(id) };
+        self.arm(self.now_us + for_us, Due::FaultEnds(id));
+        self.faults.push(Active {
+            id,
+            kind,
+            slot: None,
+            channel: None,
+            connection: None,
+            feed: None,
+            left: 1,
+            for_us: Some(for_us),
+            bytes: None,
+            on: conns.to_vec(),
+            begun: true,
+        });
     }
 
     /// The time of the fault has come.
@@ -135,7 +198,7 @@ impl Hall {
             Kind::Cut => self.hang_up(conn, Item::Cut),
             Kind::Reset => self.hang_up(conn, Item::Reset),
             Kind::Close => self.hang_up(conn, Item::Close(1001, "going away")),
-            Kind::Notice => drop(dialect.notice(self, conn)),
+            Kind::Notice => dialect.notice(self, conn),
             _ => {}
         }
     }

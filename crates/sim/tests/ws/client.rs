@@ -58,10 +58,7 @@ impl Bench {
     }
 
     pub(crate) async fn try_connect(&self, path: &str) -> Result<Client, Error> {
-        let config = WebSocketConfig::default().max_message_size(Some(1 << 20)).max_frame_size(Some(1 << 20));
-        let url = self.sim.socket(path);
-        let (socket, _) = tokio_tungstenite::connect_async_with_config(url, Some(config), true).await?;
-        Ok(Client { socket })
+        Client::at(&self.sim.socket(path)).await
     }
 
     pub(crate) fn inject(&self, venue: &str, fault: &StreamFault) -> u64 {
@@ -103,6 +100,12 @@ pub(crate) struct Client {
 }
 
 impl Client {
+    pub(crate) async fn at(url: &str) -> Result<Self, Error> {
+        let config = WebSocketConfig::default().max_message_size(Some(1 << 20)).max_frame_size(Some(1 << 20));
+        let (socket, _) = tokio_tungstenite::connect_async_with_config(url, Some(config), true).await?;
+        Ok(Self { socket })
+    }
+
     pub(crate) async fn say(&mut self, text: &str) {
         self.socket.send(Message::text(text)).await.unwrap();
     }

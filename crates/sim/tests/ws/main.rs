@@ -3,6 +3,11 @@
 #![allow(clippy::unwrap_used)] // a test may
 
 mod binance;
+mod bybit;
 mod client;
+mod coinbase;
 mod faults;
 mod kraken;
+mod mock;
+mod okx;
+mod polymarket;

@@ -1,0 +1,149 @@
+//! The REST answers.
+
+use super::stream::price;
+use crate::text::{Json, iso_ms};
+use crate::venue::{Answer, Ask};
+use crate::ws::exchange::{Market, fixed, number, put, size8, stamp};
+use crate::ws::pair::Pair;
+
+pub(super) fn endpoint(method: &hyper::Method, path: &str) -> &'static str {
+    match (method.as_str(), path) {
+        ("GET", "time") => "rest/time",
+        ("GET", "products") => "rest/products",
+        ("GET", "" | "ws" | "ws/") => "ws",
+        ("GET", path) if path.starts_with("products/") => match path.rsplit('/').next() {
+            Some("book") => "rest/book",
+            Some("trades") => "rest/trades",
+            Some("ticker") => "rest/ticker",
+            _ => "rest/product",
+        },
+        _ => "rest/other",
+    }
+}
+
+pub(super) fn answer(market: &mut Market, now_us: i64, path: &str, ask: &Ask<'_>) -> Answer {
+    let endpoint = endpoint(ask.method, path);
+    match endpoint {
+        "rest/time" => {
+            let mut epoch = Vec::new();
+            fixed(&mut epoch, (now_us / 1_000) as u64, 3, 3);
+            let epoch = String::from_utf8(epoch).unwrap_or_default();
+            Answer::json(200, format!(r#"{{"iso":"{}","epoch":{epoch}}}"#, iso_ms(now_us / 1_000)))
+        }
+        "rest/products" => {
+            let mut json = Json::default();
+            json.open('[');
+            for pair in &market.pairs {
+                product(pair, &mut json);
+            }
+            Answer::json(200, json.close(']').done())
+        }
+        "rest/book" | "rest/trades" | "rest/ticker" | "rest/product" => {
+            let name = path.split('/').nth(1).unwrap_or("");
+            let Some(slot) = market.find(name) else { return problem(404, "NotFound") };
+            of_product(market.look(slot, now_us), endpoint, now_us, ask)
+        }
+        _ => problem(404, "NotFound"),
+    }
+}
+
+fn problem(status: u16, message: &str) -> Answer {
+    Answer::json(status, format!(r#"{{"message":"{message}"}}"#))
+}
+
+fn of_product(pair: &Pair, endpoint: &str, now_us: i64, ask: &Ask<'_>) -> Answer {
+    let mut out = Vec::new();
+    match endpoint {
+        "rest/product" => {
+            let mut json = Json::default();
+            product(pair, &mut json);
+            Answer::json(200, json.done())
+        }
+        "rest/book" => {
+            let depth = match ask.query.number("level").unwrap_or(Ok(1)) {
+                Ok(1) => 1,
+                Ok(2 | 3) => usize::MAX,
+                _ => return problem(400, "Invalid level"),
+            };
+            put!(out, "{\"bids\":[");
+            levels(&mut out, pair, true, depth);
+            put!(out, "],\"asks\":[");
+            levels(&mut out, pair, false, depth);
+            put!(out, "],\"sequence\":");
+            number(&mut out, pair.sequence);
+            put!(out, ",\"auction_mode\":false,\"auction\":null,\"time\":\"");
+            stamp(&mut out, now_us, 9);
+            put!(out, "Z\"}");
+            Answer::json(200, out).books(1)
+        }
+        "rest/ticker" => {
+            let ((bid, best), trade) = (pair.best(), pair.last_trade());
+            put!(out, "{\"ask\":\"");
+            price(&mut out, pair, best.price);
+            put!(out, "\",\"bid\":\"");
+            price(&mut out, pair, bid.price);
+            put!(out, "\",\"volume\":\"");
+            size8(&mut out, pair.volume);
+            put!(out, "\",\"trade_id\":");
+            number(&mut out, trade.id);
+            put!(out, ",\"price\":\"");
+            price(&mut out, pair, trade.price);
+            put!(out, "\",\"size\":\"");
+            size8(&mut out, trade.size);
+            put!(out, "\",\"time\":\"");
+            stamp(&mut out, trade.at_us, 9);
+            put!(out, "Z\"}");
+            Answer::json(200, out)
+        }
+        _ => {
+            // The newest first.
+            let limit = ask.query.number("limit").and_then(Result::ok).unwrap_or(1_000).min(1_000);
+            let after = ask.query.number("after").and_then(Result::ok).unwrap_or(usize::MAX) as u64;
+            let shown: Vec<_> =
+                pair.trades.iter().rev().filter(|trade| trade.id < after).take(limit).collect();
+            put!(out, "[");
+            for (at, trade) in shown.iter().enumerate() {
+                put!(out, if at > 0 { ",{\"trade_id\":" } else { "{\"trade_id\":" });
+                number(&mut out, trade.id);
+                put!(out, ",\"side\":\"", if trade.buy { "sell" } else { "buy" }, "\",\"size\":\"");
+                size8(&mut out, trade.size);
+                put!(out, "\",\"price\":\"");
+                price(&mut out, pair, trade.price);
+                put!(out, "\",\"time\":\"");
+                stamp(&mut out, trade.at_us, 6);
+                put!(out, "Z\"}");
+            }
+            put!(out, "]");
+            let cursor =
+                |trade: Option<&&crate::ws::pair::Trade>| trade.map_or(0, |trade| trade.id).to_string();
+            Answer::json(200, out)
+                .header("cb-before", &cursor(shown.first()))
+                .header("cb-after", &cursor(shown.last()))
+        }
+    }
+}
+
+fn levels(out: &mut Vec<u8>, pair: &Pair, bid: bool, depth: usize) {
+    for (at, level) in pair.side(bid).take(depth).enumerate() {
+        put!(out, if at > 0 { ",[\"" } else { "[\"" });
+        price(out, pair, level.price);
+        put!(out, "\",\"");
+        size8(out, level.size);
+        put!(out, "\",");
+        number(out, 1 + level.size % 7);
+        put!(out, "]");
+    }
+}
+
+fn product(pair: &Pair, json: &mut Json) {
+    let mut tick = Vec::new();
+    price(&mut tick, pair, 1);
+    let name = format!("{}-{}", pair.base, pair.quote);
+    json.open('{').text("id", &name).text("base_currency", &pair.base).text("quote_currency", pair.quote);
+    json.text("quote_increment", &String::from_utf8(tick).unwrap_or_default());
+    json.text("base_increment", "0.00000001").text("display_name", &name).text("min_market_funds", "1");
+    json.raw("margin_enabled", false).flags(&["post_only", "limit_only", "cancel_only"], false);
+    json.text("status", "online").text("status_message", "").raw("trading_disabled", false);
+    json.raw("fx_stablecoin", false).text("max_slippage_percentage", "0.02000000");
+    json.raw("auction_mode", false).text("high_bid_limit_percentage", "").close('}');
+}
