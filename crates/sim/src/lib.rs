@@ -35,6 +35,7 @@ mod okx;
 mod polymarket;
 mod server;
 mod stats;
+mod streams;
 mod text;
 mod universe;
 mod venue;

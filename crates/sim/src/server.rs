@@ -32,9 +32,7 @@ use crate::limit::{Limits, RetryAfter, Verdict};
 use crate::stats::{EndpointStats, Stats};
 use crate::text::{Query, http_date, pair};
 use crate::venue::{Answer, Ask, Opened, Venue, VenueSpec};
-use crate::ws::fault::{LogEntry, StreamFault};
-use crate::ws::floor::{ConnectionView, Floor};
-use crate::ws::journal::{JournalEntry, StreamCounts};
+use crate::ws::floor::Floor;
 use crate::ws::upgrade::{Handshake, Pending};
 
 /// The largest request taken; 500 token ids are 48 KB.
@@ -44,7 +42,7 @@ const REQUEST_BYTES_MAX: usize = 1 << 20;
 #[derive(Debug)]
 pub struct Sim {
     addr: SocketAddr,
-    house: Arc<House>,
+    pub(crate) house: Arc<House>,
     stop: watch::Sender<bool>,
     accepting: JoinHandle<()>,
 }
@@ -93,52 +91,6 @@ impl Sim {
     /// From now on these are the venue's faults; those set before are off.
     pub fn set_faults(&self, venue: &str, faults: Faults) -> Result<(), SimError> {
         self.house.set_faults(venue, faults)
-    }
-
-    /// Lets something go wrong with a venue's streams. Gives its number in the log.
-    pub fn inject(&self, venue: &str, fault: &StreamFault) -> Result<u64, SimError> {
-        self.house.inject(venue, fault)
-    }
-
-    /// Lifts every fault of a venue's streams that is in force.
-    pub fn lift(&self, venue: &str) -> Result<(), SimError> {
-        self.house.floor(venue)?.lift();
-        Ok(())
-    }
-
-    /// What was done to the streams of all venues, by venue and then in the order in which it was asked for.
-    pub fn log(&self) -> Vec<LogEntry> {
-        self.house.floors().flat_map(|floor| floor.log()).collect()
-    }
-
-    /// The connections a venue has.
-    pub fn connections(&self, venue: &str) -> Result<Vec<ConnectionView>, SimError> {
-        Ok(self.house.floor(venue)?.connections())
-    }
-
-    /// What went out at a venue, by `channel symbol`.
-    pub fn counts(&self, venue: &str) -> Result<StreamCounts, SimError> {
-        Ok(self.house.floor(venue)?.counts())
-    }
-
-    /// Every frame of a stream that went out, if the journal is kept.
-    pub fn journal(&self, venue: &str, channel: &str, symbol: &str) -> Result<Vec<JournalEntry>, SimError> {
-        Ok(self.house.floor(venue)?.journal(channel, symbol))
-    }
-
-    /// Lets happen on the streams what is due by the clock, waiting for clients that are slow to read. For
-    /// [`Pace::Manual`](crate::Pace::Manual).
-    pub async fn catch_up(&self) {
-        for floor in self.house.floors() {
-            floor.catch_up().await;
-        }
-    }
-
-    /// The same, and waits until all of it has been written to the connections.
-    pub async fn settle(&self) {
-        for floor in self.house.floors() {
-            floor.settle().await;
-        }
     }
 
     /// Ends every connection and waits for the tasks to be gone.
@@ -221,13 +173,13 @@ pub(crate) struct Desk {
     gzip: bool,
     asked: AtomicU64,
     limits: Mutex<Limits>,
-    trouble: Mutex<Trouble>,
+    pub(crate) trouble: Mutex<Trouble>,
     stats: Mutex<BTreeMap<&'static str, EndpointStats>>,
 }
 
 /// The faults in force.
-struct Trouble {
-    faults: Arc<Faults>,
+pub(crate) struct Trouble {
+    pub(crate) faults: Arc<Faults>,
     hidden: Option<Limits>,
     until: Option<Monotonic>,
 }
@@ -315,29 +267,6 @@ impl House {
         }
         *lock(&desk.trouble) = Trouble::new(faults, self.clock.monotonic());
         Ok(())
-    }
-
-    /// Puts in force what is configured to go wrong with streams.
-    fn begin_stream_faults(&self) -> Result<(), SimError> {
-        for desk in &self.desks {
-            let faults = Arc::clone(&lock(&desk.trouble).faults);
-            faults.stream.iter().try_for_each(|fault| self.inject(desk.spec.id, fault).map(drop))?;
-        }
-        Ok(())
-    }
-
-    pub(crate) fn inject(&self, venue: &str, fault: &StreamFault) -> Result<u64, SimError> {
-        let wrong = |reason| SimError::config(format!("{venue}.faults.stream"), reason);
-        self.floor(venue)?.inject(fault).map_err(wrong)
-    }
-
-    pub(crate) fn floors(&self) -> impl Iterator<Item = &Arc<Floor>> {
-        self.desks.iter().filter_map(|desk| desk.floor.as_ref())
-    }
-
-    pub(crate) fn floor(&self, venue: &str) -> Result<&Arc<Floor>, SimError> {
-        let none = || SimError::config(venue, "has no streams");
-        self.desk(venue)?.floor.as_ref().ok_or_else(none)
     }
 
     pub(crate) fn desk(&self, venue: &str) -> Result<&Desk, SimError> {
@@ -582,6 +511,6 @@ fn plain(answer: Answer) -> Response<SimBody> {
     response
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no holder of this lock can panic")
 }

@@ -56,6 +56,8 @@ pub enum StreamFaultKind {
     Restart,
     /// The symbol's tick size changes; Polymarket only.
     TickSize,
+    /// Only in the log: a client did not read, more waited for it than may, and it was closed.
+    Overflow,
 }
 
 impl StreamFaultKind {

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use super::codec::{PING, PONG, TEXT};
 use super::dialect::Manners;
-use super::fault::{Active, LogEntry};
+use super::fault::{Active, LogEntry, StreamFaultKind};
 use super::line::{DataOf, Frame, Item, Line};
 
 /// Connections of one venue; one more is turned away.
@@ -91,8 +91,6 @@ pub(crate) struct Hall {
     queue_max: usize,
     /// Some line is full; nothing more should be made before it has room.
     pub(crate) pressed: bool,
-    /// Connections closed because they did not read.
-    pub(crate) overflowed: u64,
     /// Connections gone that the dialect has not been told of.
     pub(crate) gone: Vec<u64>,
     pub(super) faults: Vec<Active>,
@@ -121,7 +119,6 @@ impl Hall {
             waits,
             queue_max,
             pressed: false,
-            overflowed: 0,
             gone: Vec::new(),
             faults: Vec::new(),
             log: VecDeque::new(),
@@ -431,10 +428,7 @@ impl Hall {
         for id in slow {
             match self.waits {
                 true => self.pressed = true,
-                false => {
-                    self.overflowed += 1;
-                    self.hang_up(id, Item::Close(1008, "too slow"));
-                }
+                false => self.strike_connections(StreamFaultKind::Overflow, &[id], None),
             }
         }
         if !frozen.is_empty()

@@ -35,6 +35,7 @@ impl Hall {
             Kind::Restart if !self.manners.has_restart => Some("no numbers that begin anew"),
             Kind::Notice if !self.manners.has_notice => Some("no words for that"),
             Kind::TickSize if !self.manners.has_tick_size => Some("no tick sizes that change"),
+            Kind::Overflow => Some("no say in whether a client reads"),
             _ => None,
         };
         if let Some(lacks) = lacks {
@@ -118,6 +119,7 @@ impl Hall {
             }
             match kind {
                 Kind::Freeze => line.frozen.store(true, Ordering::Release),
+                Kind::Overflow => self.hang_up(*conn, Item::Close(1008, "too slow")),
                 _ => self.hang_up(*conn, Item::Cut),
             }
         }

@@ -290,6 +290,63 @@ async fn faults_come_over_http_too_and_at_their_time() {
 }
 
 #[tokio::test]
+async fn a_server_that_does_not_listen_answers_later() {
+    let bench = start(small()).await;
+    let mut client = binance(&bench).await;
+    let id = bench.inject("binance", &StreamFault::new(Kind::Deaf).for_ms(5_000));
+    client.say(r#"{"method":"LIST_SUBSCRIPTIONS","id":1}"#).await;
+    bench.pass(5_000).await;
+    let mut newest = 0;
+    loop {
+        let frame = client.read().await;
+        match frame["E"].as_i64() {
+            Some(ms) => newest = newest.max(ms),
+            None => break assert_eq!(frame["result"].as_array().unwrap().len(), 3),
+        }
+    }
+    let log = entry(&bench, id);
+    assert_eq!((log.to_ms, log.connections.clone()), (log.from_ms.map(|ms| ms + 5_000), vec![1]));
+    assert!(newest > log.to_ms.unwrap() - 500, "what happened meanwhile came before the answer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_trickles_takes_its_time() {
+    let bench = start(small()).await;
+    let mut client = bench.connect("binance/ws").await;
+    let trickle = StreamFault { bytes: Some(10), ..StreamFault::new(Kind::Trickle) };
+    let id = bench.inject("binance", &trickle);
+    let began = tokio::time::Instant::now();
+    client.say(r#"{"method":"LIST_SUBSCRIPTIONS","id":1}"#).await;
+    assert_eq!(client.text().await, r#"{"result":[],"id":1}"#);
+    let took = began.elapsed().as_millis();
+    assert!((1_900..=2_500).contains(&took), "22 bytes at 10 a second: {took} ms");
+    bench.sim.lift("binance").unwrap();
+    client.say(r#"{"method":"LIST_SUBSCRIPTIONS","id":2}"#).await;
+    client.text().await;
+    assert!(began.elapsed().as_millis() - took < 200);
+    assert!(entry(&bench, id).to_ms.is_some());
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_closed_and_nobody_else_is() {
+    let config = small().with("streams.pace", "clock").unwrap().with("streams.queue_frames", "500").unwrap();
+    let config = config.with("binance.pairs.book_per_s", "50000").unwrap();
+    let bench = start(config).await;
+    let _idle = bench.connect("binance/ws/btcusdt@depth").await;
+    let mut other = bench.connect("binance/ws/ethusdt@trade").await;
+    // The clock stands still; a minute at once is more than the sockets between hold.
+    bench.clock.advance(std::time::Duration::from_secs(10));
+    while bench.sim.log().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let log = bench.sim.log();
+    assert_eq!((log[0].fault, log[0].connections.clone()), (Kind::Overflow, vec![1]));
+    assert_eq!(other.read().await["e"], "trade");
+    let error = bench.sim.inject("binance", &StreamFault::new(Kind::Overflow)).unwrap_err().to_string();
+    assert_eq!(error, "binance.faults.stream binance has no say in whether a client reads");
+}
+
+#[tokio::test]
 async fn the_same_seed_gives_the_same_bytes() {
     let run = async |seed: &str| {
         let bench = start(small().with("seed", seed).unwrap()).await;
