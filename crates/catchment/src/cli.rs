@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use catchment_sim::mock::MockArgs;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{self, Config};
@@ -144,6 +145,9 @@ pub(crate) struct RunArgs {
     /// Print the closing figures as JSON
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) mock: MockArgs,
 }
 
 #[derive(Debug, Args)]

@@ -42,6 +42,8 @@ pub(crate) struct Config {
     pub(crate) dedup: Option<DedupConfig>,
     pub(crate) memory_bytes: usize,
     pub(crate) sinks: Vec<SinkConfig>,
+    /// After how long, and for how long, MongoDB is kept away; for `run --mock`.
+    pub(crate) mongo_away: Option<(Duration, Duration)>,
 }
 
 /// One `[[sinks]]`, checked.
@@ -333,6 +335,7 @@ impl ConfigToml {
             spool_enabled,
             dedup: self.persistence.dedup.check()?,
             memory_bytes: (memory_mb * MIB) as usize,
+            mongo_away: None,
             sinks,
             data_dir: self.data_dir,
         })

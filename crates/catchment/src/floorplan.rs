@@ -12,6 +12,7 @@ use catchment_pipeline::{
 use catchment_sinks::{JsonlConfig, JsonlSink};
 
 use crate::config::{Config, Place, SinkConfig};
+use crate::mock::Away;
 use crate::opening::Opening;
 
 /// When the sinks are opened.
@@ -43,7 +44,14 @@ pub(crate) fn build(
     let mut opening = Opening::default();
     for sink in &config.sinks {
         let (what, spool, clock) = (sink.clone(), spool.id(), Arc::clone(&clock));
-        let open = move || open_sink(&what, spool, &clock);
+        let away = config.mongo_away.filter(|_| matches!(sink.place, Place::Mongo(_)));
+        let open = move || -> anyhow::Result<Arc<dyn Sink>> {
+            let opened = open_sink(&what, spool, &clock)?;
+            Ok(match away {
+                Some(times) => Arc::new(Away::new(opened, &clock, times)),
+                None => opened,
+            })
+        };
         let opened = match when {
             OpenSinks::First => open()?,
             OpenSinks::Beside => opening.add(&sink.name, open),

@@ -9,6 +9,7 @@ mod floorplan;
 mod governors;
 mod ingest;
 mod lines;
+mod mock;
 mod opening;
 mod recorder;
 mod run;

@@ -17,7 +17,7 @@ use crate::floorplan::{self, House, OpenSinks};
 use crate::recorder::{Recorder, Rooms, Window};
 use crate::signals::{self, told};
 use crate::summary::Progress;
-use crate::{DONE, WANTING, say, streams};
+use crate::{DONE, WANTING, mock, say, streams};
 
 /// How long the sinks may take for the rest. With what the venues take to stop, it is ten seconds.
 const DRAIN: Duration = Duration::from_secs(4);
@@ -25,7 +25,7 @@ const DRAIN: Duration = Duration::from_secs(4);
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<u8> {
     let mut config = args.config.read()?;
     let rooms = rooms(&args.only)?;
-    if config.venues.is_empty() && config.streams.is_empty() {
+    if config.venues.is_empty() && config.streams.is_empty() && !args.mock.mock {
         anyhow::bail!(
             "there is nothing to record: name a venue in the configuration, such as [venues.polymarket], or \
              [[streams]] (`catchment venues` lists them)"
@@ -37,6 +37,10 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<u8> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start")?;
     let code = runtime.block_on(async {
         let enough = signals::listen()?;
+        let _mock = match args.mock.mock {
+            true => Some(mock::start(&args.mock, &mut config).await?),
+            false => None,
+        };
         let ended = record(&config, rooms, args.length, enough).await?;
         ended.print(args.json)?;
         Ok(ended.code())

@@ -31,22 +31,22 @@ pub(crate) fn page(status: &Status) -> String {
 
 fn process(page: &mut Page, status: &Status) {
     page.family("catchment_build_info", Kind::Gauge, "The version that is running; always 1.", |family| {
-        family.sample(&[("version", status.version)], 1.0)
+        family.sample(&[("version", status.version)], 1.0);
     });
     page.family("catchment_uptime_seconds", Kind::Gauge, "How long it has been running.", |family| {
-        family.sample(&[], status.uptime_s as f64)
+        family.sample(&[], status.uptime_s as f64);
     });
     page.family("catchment_ready", Kind::Gauge, "Whether records are accepted: 1, or 0.", |family| {
-        family.sample(&[], f64::from(u8::from(status.not_ready.is_empty())))
+        family.sample(&[], f64::from(u8::from(status.not_ready.is_empty())));
     });
 }
 
 fn spool(page: &mut Page, status: &Status) {
     page.family("spool_bytes", Kind::Gauge, "Bytes of the spool on disk.", |family| {
-        family.sample(&[], status.spool.bytes as f64)
+        family.sample(&[], status.spool.bytes as f64);
     });
     page.family("spool_segments", Kind::Gauge, "Files of the spool.", |family| {
-        family.sample(&[], status.spool.segments as f64)
+        family.sample(&[], status.spool.segments as f64);
     });
     page.family(
         "spool_replay_total",

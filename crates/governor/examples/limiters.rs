@@ -111,7 +111,7 @@ impl Figures {
     fn of(model: &Model, kind: Kind, options: &Options) -> Self {
         let hours: Vec<Hour> =
             (options.seed..options.seed + options.seeds).map(|seed| venues::run(model, kind, seed)).collect();
-        let clients = f64::from(model.clients as u32);
+        let clients = f64::from(model.clients);
         let mean = |of: fn(&Hour) -> f64| hours.iter().map(of).sum::<f64>() / hours.len() as f64;
         let worst = |of: fn(&Hour) -> u64| hours.iter().map(of).max().unwrap_or_default();
         let reached: Option<Vec<usize>> = hours.iter().map(|hour| hour.reached_s).collect();

@@ -31,6 +31,25 @@ impl std::fmt::Debug for StreamConfig {
     }
 }
 
+impl StreamConfig {
+    /// These streams, all else as it is without a word of the user.
+    pub(crate) fn of(
+        descriptor: Descriptor,
+        endpoints: Endpoints,
+        wanted: Vec<Wanted>,
+    ) -> Result<Self, ConfigError> {
+        let usual = StreamToml::default();
+        Ok(Self {
+            speed: VenueToml::default().speed(descriptor.id())?,
+            descriptor,
+            endpoints,
+            wanted,
+            snapshot_interval: Duration::from_secs(usual.snapshot_interval_s),
+            snapshot_depth: usual.snapshot_depth as usize,
+        })
+    }
+}
+
 /// One `[[streams]]` as the user writes it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
