@@ -53,6 +53,8 @@ pub(crate) struct Stream {
     /// Of the last message.
     id: LastId,
     time: Option<UnixMs>,
+    /// What it is known by, where it has no number.
+    last_hash: Option<u64>,
     testimony: Option<Witness>,
     /// How often it was found frozen since it last spoke.
     pub(crate) strikes: u32,
@@ -117,6 +119,7 @@ impl Core {
                 recent: Ring::new(),
                 id: LastId::default(),
                 time: None,
+                last_hash: None,
                 testimony: None,
                 strikes: 0,
                 feeds: Vec::new(),
@@ -178,9 +181,14 @@ impl Core {
         }
     }
 
-    /// The highest number recorded of each stream, where it is numbered.
-    pub(crate) fn numbers(&self) -> impl Iterator<Item = Option<u64>> + '_ {
-        self.streams.iter().map(|stream| stream.checker.as_ref().and_then(SequenceChecker::last))
+    /// The last message recorded of each stream: its highest number, or what it is known by.
+    pub(crate) fn last_marks(&self) -> impl Iterator<Item = Option<Mark>> + '_ {
+        self.streams.iter().map(|stream| match stream.order {
+            Some(Order::PlusOne | Order::Range | Order::Linked) => {
+                stream.checker.as_ref().and_then(SequenceChecker::last).map(Mark::Number)
+            }
+            _ => stream.last_hash.map(Mark::Hash),
+        })
     }
 
     /// Records a message, unless it was recorded before. Says whether it was.
@@ -261,7 +269,11 @@ impl Core {
             stream.id = LastId { number: id.parse().ok(), hash: Some(xxh3_64(id.as_bytes())) };
         }
         let (Some(sequence), Some(checker)) = (&data.sequence, &mut stream.checker) else {
-            let Some(hash) = stream.id.hash.filter(|_| data.id.is_some()) else { return Follow::Unproved };
+            let Some(hash) = stream.id.hash.filter(|_| data.id.is_some()) else {
+                stream.last_hash = Some(xxh3_64(data.bytes));
+                return Follow::Unproved;
+            };
+            stream.last_hash = Some(hash);
             return match stream.recent.has(hash) {
                 true => Follow::Repetition,
                 false => {

@@ -100,15 +100,20 @@ struct Side {
 }
 
 impl Overlap {
-    /// The highest number that was recorded of each stream, where it is numbered.
-    pub(crate) fn new(numbers: impl IntoIterator<Item = Option<u64>>, settings: OverlapSettings) -> Self {
-        let side = |number| Side { number, ..Side::default() };
+    /// `last` is the last message recorded of each stream: venues begin a ticker by saying it again.
+    pub(crate) fn new(last: impl IntoIterator<Item = Option<Mark>>, settings: OverlapSettings) -> Self {
+        let side = |last| match last {
+            Some(Mark::Number(number)) => Side { number: Some(number), ..Side::default() },
+            Some(Mark::Hash(hash)) => Side { old_ahead: VecDeque::from([hash]), ..Side::default() },
+            None => Side::default(),
+        };
+        let streams: Vec<Side> = last.into_iter().map(side).collect();
         Self {
             settings,
-            streams: numbers.into_iter().map(side).collect(),
             held: Vec::new(),
             held_bytes: 0,
-            remembered: 0,
+            remembered: streams.iter().map(|side| side.old_ahead.len()).sum(),
+            streams,
             settled_at: None,
             switched_at: None,
         }
@@ -262,11 +267,8 @@ mod tests {
     /// gives back what was recorded.
     fn play(messages: &[u64], from: usize, turns: &[bool], mark: impl Fn(u64) -> Mark) -> Vec<u64> {
         let mut recorded: Vec<u64> = messages[..from.min(2)].to_vec();
-        let number = match recorded.last().map(|n| mark(*n)) {
-            Some(Mark::Number(number)) => Some(number),
-            _ => None,
-        };
-        let mut overlap = Overlap::new([number], OverlapSettings::default());
+        let last = recorded.last().map(|n| mark(*n));
+        let mut overlap = Overlap::new([last], OverlapSettings::default());
         // The new socket is subscribed at message `from`; the old one goes on from where it is.
         let (mut old, mut new) = (recorded.len(), from);
         let mut switched = false;
@@ -346,6 +348,16 @@ mod tests {
             let kinds: Vec<u64> = recorded.iter().map(|n| n % 7).collect();
             prop_assert_eq!(kinds, messages.iter().map(|n| n % 7).collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn what_the_new_one_says_first_may_be_what_the_old_one_said_last() {
+        let last = [Some(Mark::Hash(7)), Some(Mark::Number(7))];
+        let mut overlap = Overlap::new(last, OverlapSettings::default());
+        assert_eq!(overlap.new_one(0, Mark::Hash(7)), Joining::Repeats);
+        assert_eq!(overlap.new_one(0, Mark::Hash(7)), Joining::IsNew, "said twice by the new one");
+        assert_eq!(overlap.new_one(1, Mark::Number(7)), Joining::Repeats);
+        assert_eq!(overlap.new_one(1, Mark::Number(8)), Joining::IsNew);
     }
 
     #[test]

@@ -537,7 +537,7 @@ impl Shard {
                 let mut link = Link::new(&self.route, socket, label, self.ground.settings.acks, now);
                 link.subscribe_due(now);
                 if is_standby {
-                    self.overlap = Some(Overlap::new(self.core.numbers(), self.ground.settings.overlap));
+                    self.overlap = Some(Overlap::new(self.core.last_marks(), self.ground.settings.overlap));
                     self.overlap_began = now;
                     self.standby = Some(link);
                     self.speak(Which::Standby, now);

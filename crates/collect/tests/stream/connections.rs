@@ -65,17 +65,35 @@ async fn a_lost_connection_is_a_gap_with_exact_bounds() {
     assert_eq!(status.counts.disconnects, 1);
 }
 
+/// A numbered trade of each symbol, and a candle that is known by its bytes alone.
+async fn send(session: &mut Session, number: u64) {
+    session.trade("BTCUSDT", number).await;
+    session.trade("ETHUSDT", number).await;
+    session.say(candle(number)).await;
+}
+
+fn candle(number: u64) -> String {
+    format!(
+        r#"{{"stream":"btcusdt@kline_1m","data":{{"e":"kline","E":{number},"s":"BTCUSDT","k":{{"t":1,"x":false}}}}}}"#
+    )
+}
+
 #[tokio::test]
 async fn a_replaced_connection_loses_and_doubles_nothing() {
     const SWITCHES: u64 = 50;
+    let streams = [TRADES[0], TRADES[1], ("candles", "BTC/USDT")];
     let mut stage = Stage::silent().await;
-    let mut rig = Start::venue("binance", TRADES).on(&stage);
+    let mut rig = Start::venue("binance", &streams).on(&stage);
+    let subscribed = async |stage: &mut Stage| {
+        let mut session = stage.session().await;
+        assert_eq!(session.binance().await.1.len(), 3);
+        session
+    };
     let mut current = subscribed(&mut stage).await;
     let mut next = 1;
     for switch in 1..=SWITCHES {
         for n in next..next + 5 {
-            current.trade("BTCUSDT", n).await;
-            current.trade("ETHUSDT", n).await;
+            send(&mut current, n).await;
         }
         next += 5;
         current.say(r#"{"stream":"!serverShutdown","data":{"e":"serverShutdown","E":1700000000000}}"#).await;
@@ -85,32 +103,35 @@ async fn a_replaced_connection_loses_and_doubles_nothing() {
         for n in next..next + 10 {
             let (ahead, behind) =
                 if switch % 2 == 0 { (&mut current, &mut fresh) } else { (&mut fresh, &mut current) };
-            ahead.trade("BTCUSDT", n).await;
-            ahead.trade("ETHUSDT", n).await;
+            send(ahead, n).await;
             if n >= next + lead {
-                behind.trade("BTCUSDT", n - lead).await;
-                behind.trade("ETHUSDT", n - lead).await;
+                send(behind, n - lead).await;
             }
         }
         let late = next + 10 - lead;
         next += 10;
         // The one behind may be the one that goes on.
         for n in late..next {
-            fresh.trade("BTCUSDT", n).await;
-            fresh.trade("ETHUSDT", n).await;
+            // If it was ahead, it has sent them already.
+            if switch % 2 == 0 {
+                send(&mut fresh, n).await;
+            }
         }
         // The old one is left when the new one has taken over.
         assert!(current.is_left().await);
         current = fresh;
     }
-    current.trade("BTCUSDT", next).await;
-    current.trade("ETHUSDT", next).await;
+    send(&mut current, next).await;
     rig.wait_for("trades", 2 * next as usize).await;
+    rig.wait_for("candles", next as usize).await;
     rig.wait_status("the last switch", |status| status.counts.switches == SWITCHES).await;
     let (records, status) = rig.finish().await;
     for symbol in ["BTC/USDT", "ETH/USDT"] {
         assert_eq!(sequences(&records, "trades", symbol), (1..=next).collect::<Vec<_>>(), "{symbol}");
     }
+    let candles = records.iter().filter(|line| line["channel"] == "candles");
+    let candles: Vec<u64> = candles.map(|line| line["payload"]["data"]["E"].as_u64().unwrap()).collect();
+    assert_eq!(candles, (1..=next).collect::<Vec<_>>(), "known by their bytes");
     let gaps: Vec<&Value> = records.iter().filter(|line| line["channel"] == "gaps").collect();
     assert!(gaps.is_empty(), "{gaps:#?}");
     assert_eq!(status.counts.disconnects, 0);

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::stage::{PATIENCE, Stage};
 
@@ -200,6 +201,19 @@ impl Rig {
     pub(crate) fn has_payload(&self, payload: &str) -> bool {
         let raw = self.shelf.raw.lock().unwrap();
         raw.iter().any(|line| line.contains(&format!(r#","payload":{payload},"id":"#)))
+    }
+
+    /// Channel, symbol and hash of the payload of every record so far.
+    pub(crate) fn hashes(&self) -> Vec<(String, String, u64)> {
+        let raw = self.shelf.raw.lock().unwrap();
+        let lines = self.shelf.lines.lock().unwrap();
+        let hash = |(line, value): (&String, &Value)| {
+            let start = line.find(r#","payload":"#).unwrap() + r#","payload":"#.len();
+            let end = line.rfind(r#","id":""#).unwrap();
+            let text = |key: &str| value[key].as_str().unwrap().to_owned();
+            (text("channel"), text("symbol"), xxh3_64(&line.as_bytes()[start..end]))
+        };
+        raw.iter().zip(lines.iter()).map(hash).collect()
     }
 
     /// Waits until so many records of a channel are there, and gives them back.

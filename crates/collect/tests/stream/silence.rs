@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::rig::{Start, gap, impatient};
-use crate::stage::{Session, Stage};
+use crate::stage::{PATIENCE, Session, Stage};
 
 const BINANCE: &str = include_str!("../../../venues/descriptors/binance.toml");
 const OKX: &str = include_str!("../../../venues/descriptors/okx.toml");
@@ -33,7 +33,7 @@ fn witness(newest: Arc<AtomicU64>) -> impl Fn(&str) -> (u16, String) + Send + Sy
 
 /// Lets these trade every 20 ms until something is said.
 async fn trade_until_heard(session: &mut Session, symbols: &[&str], number: &mut u64) -> Value {
-    loop {
+    for _ in 0..PATIENCE.as_millis() / 20 {
         for symbol in symbols {
             session.trade(symbol, *number).await;
         }
@@ -42,6 +42,7 @@ async fn trade_until_heard(session: &mut Session, symbols: &[&str], number: &mut
             return serde_json::from_str(&heard).unwrap();
         }
     }
+    panic!("nothing was said");
 }
 
 #[tokio::test]

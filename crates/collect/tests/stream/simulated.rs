@@ -23,18 +23,21 @@ async fn sim() -> Sim {
         ..PairsConfig::default()
     };
     config.binance.pairs = pairs.clone();
-    config.kraken.pairs = pairs;
+    config.coinbase.pairs = pairs.clone();
+    config.kraken.pairs = pairs.clone();
+    config.okx.pairs = pairs.clone();
+    config.bybit.pairs = pairs;
     Sim::start(config, Arc::new(SystemClock::new())).await.unwrap()
 }
 
 fn start(sim: &Sim, venue: &str, streams: &[(&str, &str)], settle: impl FnOnce(&mut Start<'_>)) -> Rig {
     let mut start = Start::venue(venue, streams);
     settle(&mut start);
-    let rest = match venue {
-        "binance" => sim.base("binance/rest"),
-        other => sim.base(&format!("{other}/rest")),
-    };
-    start.at(&[("rest", rest), ("stream", sim.socket(venue))])
+    let stream = ("stream", sim.socket(venue));
+    match venue {
+        "polymarket" => start.at(&[("clob", sim.base("polymarket/clob")), stream]),
+        other => start.at(&[("rest", sim.base(&format!("{other}/rest"))), stream]),
+    }
 }
 
 fn wanted() -> Vec<(&'static str, &'static str)> {
@@ -152,4 +155,79 @@ async fn kraken_books_agree_with_every_checksum_and_a_muted_one_is_found() {
     }
     assert_eq!((status.counts.checks_failed, status.counts.disconnects), (1, 0), "{:#?}", status.counts);
     assert!(status.counts.checks_agreed > 100);
+}
+
+/// What is stored of the raw messages is what the venue sent, each once, over planned and forced ends of connections.
+async fn as_sent(venue: &str, channels: &[&str]) {
+    let sim = sim().await;
+    let streams: Vec<(&str, &str)> =
+        channels.iter().flat_map(|channel| SYMBOLS.map(|symbol| (*channel, symbol))).collect();
+    let mut rig = start(&sim, venue, &streams, |_| {});
+    rig.wait_for("trades", 60).await;
+    rig.wait_for("orderbook", SYMBOLS.len()).await;
+    for _ in 0..2 {
+        let so_far = rig.records("trades").len();
+        // Where the venue has no words for it, it is the other kind of end.
+        let notice = StreamFault::new(StreamFaultKind::Notice).for_ms(5_000);
+        let is_planned = sim.inject(venue, &notice).is_ok() && matches!(venue, "binance" | "okx");
+        if !is_planned {
+            sim.lift(venue).unwrap();
+            sim.inject(venue, &StreamFault::new(StreamFaultKind::Close)).unwrap();
+        }
+        rig.wait_for("trades", so_far + 150).await;
+    }
+    rig.wait_status("all books", |status| status.connections.iter().all(|one| one.books_live == one.books))
+        .await;
+    let hashes = rig.hashes();
+    let (records, status) = rig.finish().await;
+    let gaps: Vec<&Value> = records.iter().filter(|line| line["channel"] == "gaps").collect();
+    assert!(gaps.iter().all(|line| line["payload"]["cause"] == "disconnect"), "{gaps:#?}");
+    let mut repeated = 0;
+    for (channel, symbol) in &streams {
+        let of = |line: &&(String, String, u64)| line.0 == *channel && line.1 == *symbol;
+        let stored: Vec<u64> = hashes.iter().filter(of).map(|line| line.2).collect();
+        let sent: Vec<u64> =
+            sim.journal(venue, channel, symbol).unwrap().iter().map(|entry| entry.hash).collect();
+        let mut once = stored.clone();
+        once.sort_unstable();
+        once.dedup();
+        assert_eq!(once.len(), stored.len(), "{channel} of {symbol} is doubled");
+        let unknown = stored.iter().filter(|hash| !sent.contains(hash)).count();
+        // All that was sent until the last one that was stored; the rest was on its way at the end.
+        let end = sent.iter().rposition(|hash| stored.contains(hash)).map_or(0, |at| at + 1);
+        let missing = sent[..end].iter().filter(|hash| !stored.contains(hash)).count();
+        // Coinbase begins with the last trade, which was recorded already, in other words.
+        let may_repeat = venue == "coinbase" && *channel == "trades";
+        repeated += if may_repeat { missing } else { 0 };
+        let missing = if may_repeat { 0 } else { missing };
+        assert_eq!((unknown, missing), (0, 0), "{channel} of {symbol}: {} of {}", stored.len(), sent.len());
+    }
+    assert_eq!(status.counts.duplicates, repeated as u64, "{:#?}", status.counts);
+    assert_eq!(status.counts.checks_failed, 0, "{:#?}", status.counts);
+    assert_eq!((status.counts.unknown, status.counts.garbled), (0, 0), "{:#?}", status.counts);
+}
+
+#[tokio::test]
+async fn binance_as_sent() {
+    as_sent("binance", &["trades", "book_delta", "ticker"]).await;
+}
+
+#[tokio::test]
+async fn coinbase_as_sent() {
+    as_sent("coinbase", &["trades", "book_delta", "ticker"]).await;
+}
+
+#[tokio::test]
+async fn kraken_as_sent() {
+    as_sent("kraken", &["trades", "book_delta", "ticker"]).await;
+}
+
+#[tokio::test]
+async fn okx_as_sent() {
+    as_sent("okx", &["trades", "book_delta", "ticker"]).await;
+}
+
+#[tokio::test]
+async fn bybit_as_sent() {
+    as_sent("bybit", &["trades", "book_delta", "ticker"]).await;
 }
