@@ -5,16 +5,19 @@
 //! | `/polymarket/clob`, `/polymarket/gamma` | books in batches; listings |
 //! | `/limitless` | listings and a book at a time |
 //! | `/kalshi` | listings, books singly and by the hundred (`/kalshi/trade-api/v2/…` is the same) |
+//! | `/binance`, `/coinbase`, `/kraken`, `/okx`, `/bybit`, `/polymarket/ws` | streams, and the answers that go with them |
+//! | `/mock` | a small exchange of its own: see [`mock`] |
 //! | `/_sim/stats`, `/_sim/faults` | what was asked and answered; what goes wrong, read and set |
+//! | `/_sim/inject`, `/_sim/log`, `/_sim/journal`, `/_sim/connections` | what is to go wrong with streams; what did; what was sent; to whom |
 //!
 //! Time comes from a [`Clock`](catchment_model::Clock) and chance from a seed: the same requests at the same times get
 //! the same bytes. Books move when they are asked for; a market nobody asks about costs nothing. Waiting (latency, slow
 //! bodies, delays of a limit) is by tokio's clock.
 //!
 //! A venue is one file and one line in [`VENUES`]. Start reading at `venue.rs` for what it provides, then `server.rs` for
-//! what is done with it.
+//! what is done with it. Streams are in `ws/`; its `mod.rs` is their table of contents.
 //!
-//! Deliberately absent: streams, TLS, signed requests, orders. Nothing here connects to anywhere.
+//! Deliberately absent: TLS, compression of streams, orders, accounts. Nothing here connects to anywhere.
 
 mod args;
 mod binance;

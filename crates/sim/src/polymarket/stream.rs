@@ -334,24 +334,19 @@ fn count(hall: &mut Hall, feed: u32, payload: &[u8]) {
     hall.publish(feed, payload, number, number);
 }
 
-/// What a move changed in the Yes book.
+/// What a move changed in the Yes book: first what went, then what came, so that the book is not crossed in between.
 fn changes(moved: &Move<'_>) -> Vec<Told> {
     let mut told = Vec::new();
-    for (bid, before, after) in
-        [(true, &moved.before[0], &moved.book.bids), (false, &moved.before[1], &moved.book.asks)]
-    {
-        let size_in =
-            |side: &[Level], price| side.iter().find(|level| level.price == price).map(|level| level.size);
-        for level in before {
-            if size_in(after, level.price).is_none() {
-                told.push(Told { bid, price: level.price, size: 0 });
-            }
-        }
-        for level in after {
-            if size_in(before, level.price) != Some(level.size) {
-                told.push(Told { bid, price: level.price, size: level.size });
-            }
-        }
+    let sides = [(true, &moved.before[0], &moved.book.bids), (false, &moved.before[1], &moved.book.asks)];
+    let size_in =
+        |side: &[Level], price| side.iter().find(|level| level.price == price).map(|level| level.size);
+    for (bid, before, after) in sides {
+        let gone = before.iter().filter(|level| size_in(after, level.price).is_none());
+        told.extend(gone.map(|level| Told { bid, price: level.price, size: 0 }));
+    }
+    for (bid, before, after) in sides {
+        let changed = after.iter().filter(|level| size_in(before, level.price) != Some(level.size));
+        told.extend(changed.map(|level| Told { bid, price: level.price, size: level.size }));
     }
     told
 }

@@ -124,6 +124,14 @@ fn follow(books: &mut [Book], frames: &[Value]) -> (usize, usize, usize) {
                             book.change(change);
                         }
                     }
+                    let best = book
+                        .sides
+                        .each_ref()
+                        .map(|side| side.last().map(|level| level.0.parse::<f64>().unwrap()));
+                    assert!(
+                        best[0].zip(best[1]).is_none_or(|(bid, ask)| bid < ask),
+                        "crossed between frames"
+                    );
                     let told = hash(frame, &book.token).unwrap();
                     let is_last = next.is_none_or(|next| hash(next, &book.token).unwrap() != told);
                     if is_last {
