@@ -29,6 +29,8 @@ const PAGE_DEFAULT: usize = 100;
 const PAGE_MAX: usize = 1_000;
 const DEPTH_MAX: usize = 100;
 const ORDERBOOKS_MAX: usize = 100;
+/// A cursor that leads to the first page: only given by one that is stuck there.
+const BEGINNING: &[u8] = b"beginning";
 /// A market settles so long after it has closed.
 const SETTLES_AFTER_MS: i64 = 60_000;
 
@@ -195,6 +197,8 @@ impl Kalshi {
         let mut rest = combos.chain(markets).filter(|row| after.is_none_or(|after| place(row) > after));
         let rows: Vec<Row<'_>> = rest.by_ref().take(limit).collect();
         let next = match (rows.last(), rest.next().is_some()) {
+            // An empty one would be the end.
+            _ if ask.twist.stuck_cursor && cursor.is_empty() => base64(BEGINNING),
             _ if ask.twist.stuck_cursor => cursor.into_owned(),
             (Some(last), true) => write_cursor(place(last)),
             _ => String::new(),
@@ -328,6 +332,9 @@ fn read_cursor(text: &str) -> Option<Option<(u8, u64)>> {
         return Some(None);
     }
     let plain = String::from_utf8(from_base64(text)?).ok()?;
+    if plain.as_bytes() == BEGINNING {
+        return Some(None);
+    }
     let (part, number) = plain.split_once(':')?;
     Some(Some((part.parse().ok()?, number.parse().ok()?)))
 }

@@ -236,7 +236,8 @@ async fn leaves_the_last_snapshot(id: &'static str, faults: Faults, error: &str)
 #[tokio::test]
 async fn a_cursor_that_does_not_advance_fails_the_round() {
     let stuck = Faults { stuck_cursor: 1.0, ..Faults::default() };
-    leaves_the_last_snapshot("polymarket", stuck, "does not advance").await;
+    leaves_the_last_snapshot("polymarket", stuck.clone(), "does not advance").await;
+    leaves_the_last_snapshot("kalshi", stuck, "does not advance").await;
 }
 
 #[tokio::test]

@@ -194,6 +194,12 @@ async fn pages_are_empty_and_cursors_stand_still() {
         assert!(path.ends_with(page[cursor].as_str().unwrap()), "{path}: {}", page[cursor]);
         assert!(!page[rows].as_array().unwrap().is_empty());
     }
+    // On the first page too, where an empty cursor would be the end.
+    let first = bench.json("kalshi/markets?limit=5").await;
+    let cursor = first["cursor"].as_str().unwrap();
+    assert!(!cursor.is_empty());
+    let again = bench.json(&format!("kalshi/markets?limit=5&cursor={cursor}")).await;
+    assert_eq!((&again["cursor"], &again["markets"]), (&first["cursor"], &first["markets"]));
 }
 
 #[tokio::test]
