@@ -268,12 +268,8 @@ impl Hall {
 
     /// An answer to a client; withheld while the connection is frozen.
     pub(crate) fn tell(&mut self, id: u64, text: &[u8]) {
-        let now = self.now_us;
-        if let Some(conn) = self.conns.get_mut(&id)
-            && !conn.line.frozen.load(Ordering::Acquire)
-        {
-            conn.told_us = now;
-            conn.line.push(Item::Frame(Frame::new(TEXT, text, None)));
+        if self.conns.get(&id).is_some_and(|conn| !conn.line.frozen.load(Ordering::Acquire)) {
+            self.sign(id, TEXT, text);
         }
     }
 
@@ -283,10 +279,12 @@ impl Hall {
     }
 
     fn sign(&mut self, id: u64, opcode: u8, payload: &[u8]) {
-        let now = self.now_us;
-        if let Some(conn) = self.conns.get_mut(&id) {
-            conn.told_us = now;
-            conn.line.push(Item::Frame(Frame::new(opcode, payload, None)));
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        conn.told_us = self.now_us;
+        conn.line.push(Item::Frame(Frame::new(opcode, payload, None)));
+        // Whoever asks and asks and does not read the answers is not waited for, whatever drives the time.
+        if conn.line.unwritten() > self.queue_max.saturating_mul(2) {
+            self.strike_connections(StreamFaultKind::Overflow, &[id], None);
         }
     }
 

@@ -347,6 +347,20 @@ async fn a_client_that_does_not_read_is_closed_and_nobody_else_is() {
 }
 
 #[tokio::test]
+async fn a_client_that_asks_and_does_not_read_is_closed_too() {
+    let bench = start(small().with("streams.queue_frames", "100").unwrap()).await;
+    let mut client = bench.connect("kraken/ws/v2").await;
+    // More answers than the sockets between and the line hold; the client reads none of them.
+    let nonsense = format!(r#"{{"method":"{}"}}"#, "x".repeat(60_000));
+    while bench.sim.log().is_empty() {
+        client.say(&nonsense).await;
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(bench.sim.log()[0].fault, Kind::Overflow);
+    assert!(bench.sim.connections("kraken").unwrap().is_empty());
+}
+
+#[tokio::test]
 async fn the_same_seed_gives_the_same_bytes() {
     let run = async |seed: &str| {
         let bench = start(small().with("seed", seed).unwrap()).await;
