@@ -34,6 +34,8 @@ pub(crate) struct Link {
     pub(crate) spoke: Vec<bool>,
     pub(crate) opened: Monotonic,
     pub(crate) heard: Monotonic,
+    /// The venue has said that it will end it.
+    pub(crate) ends: Option<String>,
     route: Route,
     pacer: Pacer,
     outbox: VecDeque<Outgoing>,
@@ -68,6 +70,7 @@ impl Link {
             spoke: vec![false; route.table.len()],
             opened: now,
             heard: now,
+            ends: None,
             pacer: Pacer::new(spec.rules.commands.count, spec.rules.commands.window),
             outbox: VecDeque::new(),
             number: 0,

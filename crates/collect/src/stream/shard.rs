@@ -238,8 +238,8 @@ impl Shard {
                 Event::Heartbeat | Event::Pong | Event::Status => self.core.counts.control += 1,
                 Event::ReconnectSoon { reason } => {
                     self.core.counts.control += 1;
-                    if which == Which::Current {
-                        self.want_replacement(format!("the venue will close it: {reason}"));
+                    if let Some(link) = self.link(which) {
+                        link.ends = Some(format!("the venue will close it: {reason}"));
                     }
                 }
                 Event::Unasked => self.core.counts.unasked += 1,

@@ -39,12 +39,15 @@ impl Shard {
 
     /// Connects where a connection is missing, or is to be replaced.
     fn connect(&mut self, now: Monotonic) {
-        if let Some(link) = &self.current
+        if let Some(link) = &mut self.current
             && self.standby.is_none()
             && self.overlap.is_none()
-            && link.replace_at(self.jitter).is_some_and(|at| at <= now)
         {
-            self.want_replacement("the venue ends connections of its age".to_owned());
+            let is_old = link.replace_at(self.jitter).is_some_and(|at| at <= now);
+            let age = || is_old.then(|| "the venue ends connections of its age".to_owned());
+            if let Some(reason) = link.ends.take().or_else(age) {
+                self.want_replacement(reason);
+            }
         }
         let is_wanted = self.current.is_none() || (self.replace.is_some() && self.standby.is_none());
         if is_wanted && self.dialing.is_empty() && self.dial_at <= now {
