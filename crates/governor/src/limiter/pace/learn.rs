@@ -32,6 +32,9 @@ const WAIT_BRIEF_MAX: Duration = Duration::from_secs(20);
 /// A venue that says nothing counts nothing either, so it is asked this often however long it lasts.
 const WAIT_SILENT_MAX: Duration = Duration::from_secs(10);
 
+/// A rate that was let through for so long is not refused for being too fast.
+const HELD: Duration = Duration::from_secs(60);
+
 /// From the first refusal to the first answer after it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Episode {
@@ -45,6 +48,21 @@ pub(super) struct Episode {
     probed: bool,
     refused_scouts: u32,
     refusals: u32,
+    /// It began with requests that were not answered.
+    is_silence: bool,
+    /// What was known before, if it had held for a good while.
+    before: Option<Known>,
+}
+
+/// All that a refusal changes of what is known.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    rate: f64,
+    ceiling: Option<f64>,
+    refused: f64,
+    aim: Aim,
+    probe_after: f64,
+    past: Past,
 }
 
 /// What is remembered of the episodes before.
@@ -118,16 +136,24 @@ impl Pace {
         if is_old_news {
             return;
         }
-        self.begin_episode(end.feedback.retry_after, now);
+        self.begin_episode(end.feedback.retry_after, end.outcome == Outcome::TimedOut, now);
     }
 
-    fn begin_episode(&mut self, retry_after: Option<Duration>, now: Monotonic) {
+    fn begin_episode(&mut self, retry_after: Option<Duration>, is_silence: bool, now: Monotonic) {
+        let before = self.has_held(now).then_some(Known {
+            rate: self.rate,
+            ceiling: self.ceiling,
+            refused: self.refused,
+            aim: self.aim,
+            probe_after: self.probe_after,
+            past: self.past,
+        });
         let explored = self.is_exploring();
         let probed = matches!(self.aim, Aim::Probe { .. });
         let is_dear = !self.past.explored && self.past.silence > DEAR_S;
         let soon = if is_dear { SOON.max(Duration::from_secs_f64(4.0 * self.past.silence)) } else { SOON };
         let again = !explored && self.past.resumed.is_some_and(|resumed| now.since(resumed) < soon);
-        self.learn_ceiling(explored, again, now);
+        self.learn_ceiling(explored, again, is_silence, now);
         let wait = if again { self.past.patience * 2 } else { self.past.patience };
         self.episode = Some(Episode {
             began: now,
@@ -138,6 +164,8 @@ impl Pace {
             probed,
             refused_scouts: 0,
             refusals: 1,
+            is_silence,
+            before,
         });
         self.past.began = Some(now);
         self.past.explored = explored;
@@ -151,12 +179,23 @@ impl Pace {
         }
     }
 
+    /// Whether it has been as fast as it is now for a good while, and nothing spoke against it.
+    fn has_held(&mut self, now: Monotonic) -> bool {
+        let climbs = matches!(self.aim, Aim::Close { .. } | Aim::Return | Aim::Probe { .. });
+        let since = self.past.resumed.or(self.sent.since());
+        let is_long = since.is_some_and(|since| now.since(since) >= HELD);
+        is_long && !climbs && self.sent.rate(HELD, now) >= 0.9 * self.sent.rate(LATELY, now)
+    }
+
     /// Settles the ceiling, and the rate below it, after a refusal.
-    fn learn_ceiling(&mut self, explored: bool, again: bool, now: Monotonic) {
+    fn learn_ceiling(&mut self, explored: bool, again: bool, is_silence: bool, now: Monotonic) {
         let before = self.ceiling.unwrap_or(self.rate);
         self.learn_horizon(explored, before, now);
         let through = self.meter.rate(self.past.horizon, now);
-        let ceiling = if self.ceiling.is_none() {
+        let ceiling = if self.ceiling.is_none() && is_silence {
+            // Nothing came through, which says nothing about how much would.
+            through.clamp(0.5 * self.rate, self.rate)
+        } else if self.ceiling.is_none() {
             through.min(self.rate)
         } else if explored {
             self.count_probe(before, now);
@@ -251,6 +290,8 @@ impl Pace {
     /// The scout came through.
     pub(super) fn resume(&mut self, now: Monotonic) {
         let Some(episode) = self.episode.take() else { return };
+        // What was not answered meanwhile belongs to it, and does not begin another.
+        self.timing_out = 0.0;
         self.slots.judge(now);
         let silence = now.since(episode.began);
         self.past.silence = silence.as_secs_f64();
@@ -260,6 +301,10 @@ impl Pace {
         if episode.explored {
             self.probe_after = self.probe_after.max(WORTH * self.past.silence);
         }
+        let is_trouble = episode.refused_scouts > 0 || episode.is_silence;
+        if let Some(before) = episode.before.filter(|_| is_trouble) {
+            self.restore(before, now);
+        }
         if episode.probed {
             let dear = (WORTH_REFUSAL * f64::from(episode.refusals)).min(WORTH_MAX);
             self.probe_after = self.probe_after.max(dear);
@@ -268,9 +313,26 @@ impl Pace {
         self.stretch = Stretch { began: now, ..Stretch::default() };
     }
 
+    /// A rate that had worked for a minute was refused, and so was a single request after a silence: that was trouble at
+    /// the venue, and no rate could have avoided it. It has taught nothing. If it was a limit that fell after all, the
+    /// next refusal comes soon, and counts.
+    fn restore(&mut self, before: Known, now: Monotonic) {
+        let Known { rate, ceiling, refused, aim, probe_after, past } = before;
+        (self.rate, self.ceiling, self.refused, self.probe_after) = (rate, ceiling, refused, probe_after);
+        self.aim = if matches!(aim, Aim::Hold { .. }) { Aim::Hold { calm: 0.0 } } else { aim };
+        self.past = Past {
+            began: self.past.began,
+            resumed: self.past.resumed,
+            silence: self.past.silence,
+            patience: self.past.patience,
+            anchor: now,
+            ..past
+        };
+    }
+
     pub(super) fn banned(&mut self, end: &End, now: Monotonic) {
         if self.episode.is_none() {
-            self.begin_episode(None, now);
+            self.begin_episode(None, false, now);
         }
         let wait = end.feedback.retry_after.unwrap_or(self.settings.ban) + Duration::from_secs(5);
         self.close_door(Some(wait), now);

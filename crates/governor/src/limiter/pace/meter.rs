@@ -27,6 +27,11 @@ impl Meter {
         self.since.get_or_insert(now);
     }
 
+    /// When that was.
+    pub(super) fn since(&self) -> Option<Monotonic> {
+        self.since
+    }
+
     pub(super) fn add(&mut self, cost: u32, now: Monotonic) {
         self.forget_old(now);
         self.slices[(self.newest % SLICES as u64) as usize] += u64::from(cost);

@@ -376,7 +376,7 @@ impl Pace {
         mark(&mut self.failing, matches!(outcome, Outcome::Failed | Outcome::TimedOut));
         mark(&mut self.timing_out, outcome == Outcome::TimedOut);
         // A venue that drops what is too much, without a word, is refusing.
-        if self.timing_out > 0.2 && self.episode.is_none() {
+        if outcome == Outcome::TimedOut && self.timing_out > 0.2 && self.episode.is_none() {
             self.timing_out = 0.0;
             self.refused(end, now);
         }

@@ -147,6 +147,70 @@ fn a_refused_scout_doubles_the_wait() {
     }
 }
 
+/// Asks 15 times a second at a venue that was never seen to refuse.
+fn steady(seconds: f64) -> Desk {
+    let settings = PaceSettings { start_rate: 17.0, rate_max: 19.0, ..PaceSettings::default() };
+    let mut desk = Desk::new(Pace::cold(settings, 1));
+    desk.work(seconds, 15.0, RTT);
+    while let Some(sent_at) = desk.under_way.pop_front() {
+        desk.end(sent_at, Outcome::Answered, Feedback::default());
+    }
+    desk
+}
+
+/// How many of fifteen a second leave, once it is back.
+fn share(desk: &mut Desk) -> f64 {
+    desk.work(3.0, 15.0, RTT);
+    desk.work(20.0, 15.0, RTT).len() as f64 / 300.0
+}
+
+#[test]
+fn a_storm_that_no_rate_could_have_caused_teaches_nothing() {
+    let mut desk = steady(90.0);
+    desk.refuse(None);
+    desk.now = desk.later(6.0);
+    desk.refuse(None);
+    desk.come_back();
+    let got = share(&mut desk);
+    assert!(got > 0.98, "back at {got}");
+    // Again, before it has held for a minute: this time it is a limit that fell.
+    desk.refuse(None);
+    desk.now = desk.later(6.0);
+    desk.refuse(None);
+    desk.come_back();
+    let got = share(&mut desk);
+    assert!(got < 0.96, "back at {got}");
+}
+
+#[test]
+fn a_refusal_while_it_is_not_known_what_works_is_a_limit() {
+    let mut desk = steady(30.0);
+    desk.refuse(None);
+    desk.now = desk.later(6.0);
+    desk.refuse(None);
+    desk.come_back();
+    assert!(desk.pace.ceiling.is_some_and(|ceiling| ceiling < 15.5), "{:?}", desk.pace.ceiling);
+}
+
+#[test]
+fn a_silence_does_not_make_it_crawl() {
+    for (held, least) in [(90.0, 0.98), (20.0, 0.5)] {
+        let mut desk = steady(held);
+        for _ in 0..30 {
+            if let Verdict::NotBefore(then) = desk.pace.ask(1, desk.now) {
+                desk.now = then;
+            }
+            desk.pace.sent(1, desk.now);
+            let sent_at = desk.now;
+            desk.now = desk.later(10.0);
+            desk.end(sent_at, Outcome::TimedOut, Feedback::default());
+        }
+        desk.come_back();
+        let got = share(&mut desk);
+        assert!(got > least, "after {held} s of work, back at {got}");
+    }
+}
+
 #[test]
 fn a_scout_that_was_dropped_is_replaced() {
     let mut desk = Desk::settled();
