@@ -95,6 +95,9 @@ struct Side {
     old_ahead: VecDeque<u64>,
     /// What the new socket brought and the old one has not; it is held.
     new_ahead: VecDeque<u64>,
+    /// What the new socket began with and the old one has not brought. It may be its own: the state of a ticker, made for
+    /// whoever subscribes. So it is held, and nothing follows from its not being brought by the old one.
+    opening: Option<u64>,
     old_spoke: bool,
     new_spoke: bool,
 }
@@ -125,6 +128,7 @@ impl Overlap {
         side.old_spoke = true;
         match mark {
             Mark::Number(number) => side.number = Some(side.number.map_or(number, |n| n.max(number))),
+            Mark::Hash(hash) if side.opening == Some(hash) => side.opening = None,
             // The new one is ahead. If this is not the next of what it has, it was sent before the new one was subscribed.
             Mark::Hash(hash) if !side.new_ahead.is_empty() => {
                 if side.new_ahead.front() == Some(&hash) {
@@ -142,7 +146,7 @@ impl Overlap {
     /// A message of the new socket; until the switch what is new is to be held.
     pub(crate) fn new_one(&mut self, place: usize, mark: Mark) -> Joining {
         let side = &mut self.streams[place];
-        side.new_spoke = true;
+        let is_first = !std::mem::replace(&mut side.new_spoke, true);
         let hash = match mark {
             Mark::Number(number) if side.number.is_some_and(|last| number <= last) => {
                 return Joining::Repeats;
@@ -151,6 +155,10 @@ impl Overlap {
             Mark::Hash(hash) => hash,
         };
         let at = side.old_ahead.iter().position(|other| *other == hash).filter(|_| side.new_ahead.is_empty());
+        if is_first && at.is_none() {
+            side.opening = Some(hash).filter(|_| self.switched_at.is_none());
+            return Joining::IsNew;
+        }
         let passed = at.map_or(side.old_ahead.len(), |at| at + 1);
         // What the old one brought before it, the new one will not bring any more.
         side.old_ahead.drain(..passed);
@@ -212,6 +220,10 @@ impl Overlap {
         let side = &mut self.streams[place];
         match mark {
             Mark::Number(number) => side.number.is_none_or(|last| number > last),
+            Mark::Hash(hash) if side.opening == Some(hash) => {
+                side.opening = None;
+                true
+            }
             Mark::Hash(hash) => {
                 let is_next = side.new_ahead.front() == Some(&hash);
                 if is_next {
@@ -237,7 +249,9 @@ impl Overlap {
         let streams = &self.streams;
         let is_brought = |(place, mark): &(usize, Mark)| match mark {
             Mark::Number(number) => streams[*place].number.is_some_and(|last| *number <= last),
-            Mark::Hash(_) => streams[*place].new_ahead.is_empty(),
+            Mark::Hash(hash) => {
+                streams[*place].new_ahead.is_empty() && streams[*place].opening != Some(*hash)
+            }
         };
         let bytes = &mut self.held_bytes;
         self.held.retain(|held| {
@@ -266,6 +280,16 @@ mod tests {
     /// Messages are numbers; a stream is numbered or known by hashes. Plays both sockets in the given order of turns and
     /// gives back what was recorded.
     fn play(messages: &[u64], from: usize, turns: &[bool], mark: impl Fn(u64) -> Mark) -> Vec<u64> {
+        play_from(messages, from, turns, mark, None)
+    }
+
+    fn play_from(
+        messages: &[u64],
+        from: usize,
+        turns: &[bool],
+        mark: impl Fn(u64) -> Mark,
+        mut own: Option<u64>,
+    ) -> Vec<u64> {
         let mut recorded: Vec<u64> = messages[..from.min(2)].to_vec();
         let last = recorded.last().map(|n| mark(*n));
         let mut overlap = Overlap::new([last], OverlapSettings::default());
@@ -299,8 +323,10 @@ mod tests {
             if *is_old && !switched {
                 bring_old(&mut old, &mut overlap, &mut recorded);
             } else if !*is_old && new < messages.len() {
-                let n = messages[new];
-                new += 1;
+                let n = own.take().unwrap_or_else(|| {
+                    new += 1;
+                    messages[new - 1]
+                });
                 match overlap.new_one(0, mark(n)) {
                     Joining::Repeats => {}
                     Joining::IsNew if switched => recorded.push(n),
@@ -316,11 +342,10 @@ mod tests {
         if !switched {
             switch(&mut old, &mut overlap, &mut recorded);
         }
-        while new < messages.len() {
-            if overlap.new_one(0, mark(messages[new])) == Joining::IsNew {
-                recorded.push(messages[new]);
+        for n in own.into_iter().chain(messages[new..].iter().copied()) {
+            if overlap.new_one(0, mark(n)) == Joining::IsNew {
+                recorded.push(n);
             }
-            new += 1;
         }
         recorded
     }
@@ -335,6 +360,20 @@ mod tests {
             let messages: Vec<u64> = (1..=30).collect();
             let mark = |n: u64| if numbered { Mark::Number(n) } else { Mark::Hash(n * 31) };
             prop_assert_eq!(play(&messages, from, &turns, mark), messages);
+        }
+
+        #[test]
+        fn what_only_the_new_one_says_at_its_beginning_is_kept(
+            turns in prop::collection::vec(any::<bool>(), 0..120),
+            from in 0usize..12,
+        ) {
+            // The new socket begins with a message of its own, number 1000.
+            let messages: Vec<u64> = (1..=30).collect();
+            let mut recorded = play_from(&messages, from, &turns, |n| Mark::Hash(n * 31), Some(1_000));
+            let own = recorded.iter().position(|n| *n == 1_000);
+            prop_assert!(own.is_some());
+            recorded.remove(own.unwrap());
+            prop_assert_eq!(recorded, messages);
         }
 
         #[test]
