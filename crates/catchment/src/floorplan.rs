@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use catchment_model::{Clock, SpoolId, SystemClock};
+use catchment_model::{Clock, SpoolId, SystemClock, Venue};
 use catchment_pipeline::{
     Delivery, Monitor, OnStorageError, Pipeline, PipelineConfig, RealDisk, Sink, SinkState, Spool, SyncPoint,
     disk,
@@ -24,12 +24,17 @@ pub(crate) enum OpenSinks {
     Beside,
 }
 
+/// What the pipeline is for.
+#[derive(Debug, Clone)]
+pub(crate) struct Manner {
+    pub(crate) on_storage_error: OnStorageError,
+    pub(crate) open_sinks: OpenSinks,
+    /// Venues that are listened to as they speak: a stop is a gap.
+    pub(crate) live: Vec<Venue>,
+}
+
 /// Opens the spool and the sinks and starts the pipeline between them.
-pub(crate) fn build(
-    config: &Config,
-    on_storage_error: OnStorageError,
-    when: OpenSinks,
-) -> anyhow::Result<House> {
+pub(crate) fn build(config: &Config, manner: Manner) -> anyhow::Result<House> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let seed = rand::random();
     // First of all, or the spool would make it for this user alone.
@@ -52,7 +57,7 @@ pub(crate) fn build(
                 None => opened,
             })
         };
-        let opened = match when {
+        let opened = match manner.open_sinks {
             OpenSinks::First => open()?,
             OpenSinks::Beside => opening.add(&sink.name, open),
         };
@@ -62,7 +67,8 @@ pub(crate) fn build(
         dedup: config.dedup.clone(),
         tail_bytes: config.memory_bytes / 2,
         intake_bytes: config.memory_bytes / 2,
-        on_storage_error,
+        on_storage_error: manner.on_storage_error,
+        live: manner.live,
         seed,
     };
     let pipeline = Pipeline::start(spool, sinks, pipeline, Arc::clone(&clock))?;

@@ -17,7 +17,7 @@ use catchment_pipeline::{AcceptError, Balance, Draft, Intake, Monitor, OnStorage
 use tokio::sync::{mpsc, watch};
 
 use crate::cli::IngestArgs;
-use crate::floorplan::{self, House, OpenSinks};
+use crate::floorplan::{self, House, Manner, OpenSinks};
 use crate::lines::{Line, Lines};
 use crate::signals::{self, told};
 use crate::summary::{self, Progress};
@@ -43,8 +43,10 @@ pub(crate) fn run(args: IngestArgs) -> anyhow::Result<u8> {
     let config = args.config.read()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start")?;
     let outcome = runtime.block_on(async {
-        let mode = if args.wait_for_disk { OnStorageError::Wait } else { OnStorageError::Refuse };
-        let house = floorplan::build(&config, mode, OpenSinks::First)?;
+        let on_storage_error = if args.wait_for_disk { OnStorageError::Wait } else { OnStorageError::Refuse };
+        // What comes is whatever somebody has kept: between two runs nothing is missing.
+        let manner = Manner { on_storage_error, open_sinks: OpenSinks::First, live: Vec::new() };
+        let house = floorplan::build(&config, manner)?;
         ingest(house, &args).await
     });
     // The reading thread may sit in a read that never returns.

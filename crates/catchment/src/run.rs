@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use crate::cli::RunArgs;
 use crate::config::Config;
-use crate::floorplan::{self, House, OpenSinks};
+use crate::floorplan::{self, House, Manner, OpenSinks};
 use crate::recorder::{Recorder, Rooms, Window};
 use crate::signals::{self, told};
 use crate::summary::Progress;
@@ -75,7 +75,9 @@ pub(crate) async fn record(
     length: Option<Duration>,
     mut enough: watch::Receiver<bool>,
 ) -> anyhow::Result<Ended> {
-    let mut house = floorplan::build(config, OnStorageError::Wait, OpenSinks::Beside)?;
+    let live = config.venues.iter().map(|venue| venue.spec.venue()).collect();
+    let manner = Manner { on_storage_error: OnStorageError::Wait, open_sinks: OpenSinks::Beside, live };
+    let mut house = floorplan::build(config, manner)?;
     let recorder = Recorder::start(config, rooms, &house)?;
     let view = View::of(&house, recorder.window());
     let control = match config.api.filter(|_| rooms.api) {
@@ -109,6 +111,7 @@ pub(crate) async fn record(
         () = time_is_up => {}
         () = show(&progress, &view) => {}
     }
+    house.pipeline.last_call();
     recorder.stop().await;
     if let Some(error) = failed {
         // What was accepted stays in the spool, for the start that can open it.

@@ -68,30 +68,35 @@ async fn killed_while_it_polls_it_soon_records_again_and_the_hole_is_in_the_gaps
         assert!(before.starts_with(&after), "{} was written to", path.display());
     }
     for name in ["polymarket", "kalshi"] {
-        let (mut last, mut first, mut holes) = (i64::MIN, i64::MAX, Vec::new());
-        each_line(&site.data.join(name), |path, line| {
-            let folder = path.to_string_lossy();
-            let read = || serde_json::from_slice::<Value>(line).unwrap();
-            if folder.contains("/gaps/") {
-                let gap = &read()["payload"];
-                let is_hole = gap["cause"] == "crash" && gap["channel"] == "orderbook";
-                holes.extend(
-                    is_hole.then(|| (gap["from_ms"].as_i64().unwrap(), gap["to_ms"].as_i64().unwrap())),
-                );
-            } else if folder.contains("/orderbooks/") {
-                // What the first life left in its spool is in the files of the second.
-                match read()["received_at_ms"].as_i64().unwrap() {
-                    at if at < restarted => last = last.max(at),
-                    at => first = first.min(at),
-                }
-            }
-        });
-        let took = first - restarted;
+        let hole = Hole::of(&site.data.join(name), restarted, "crash");
+        let took = hole.first - restarted;
         println!("killed: the first book of {name} came {took} ms after the start");
         assert!(took < RESTARTS_WITHIN_MS, "{name}: the first book came {took} ms after the start");
         // From the last that is known to be whole: nothing in between is without a gap.
-        let tells = |(from, to): &(i64, i64)| *from <= last && *to >= restarted && *to <= first;
-        assert!(holes.iter().any(tells), "{name}: {last} to {first} is not in {holes:?}");
+        let tells = |(from, to): &(i64, i64)| *from <= hole.last && (restarted..=hole.first).contains(to);
+        assert!(hole.told.iter().any(tells), "{name}: {hole:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stopped_and_started_again_it_tells_since_when_nobody_listened() {
+    let site = Site::start(SimConfig::default()).await;
+    let books = |status: &Value, name: &str| venue(status, name)["books"].as_u64().unwrap();
+    let first = site.run(&[]);
+    first.wait_for(|status| books(status, "polymarket") > 4_000 && books(status, "kalshi") > 1_000);
+    let stopped = SystemClock::new().wall().ms().get();
+    assert_eq!(first.stop().0, 0);
+    let restarted = SystemClock::new().wall().ms().get();
+    let second = site.run(&[]);
+    second.wait_for(|status| books(status, "polymarket") > 0 && books(status, "kalshi") > 0);
+    assert_eq!(second.stop().0, 0);
+    verify(&site.data);
+    for name in ["polymarket", "kalshi"] {
+        let hole = Hole::of(&site.data.join(name), restarted, "stopped");
+        let tells = |(from, to): &(i64, i64)| {
+            (stopped..=restarted).contains(from) && (restarted..=hole.first).contains(to)
+        };
+        assert!(matches!(&hole.told[..], [one] if tells(one)), "{name}: stopped {stopped}, {hole:?}");
     }
 }
 
@@ -224,6 +229,42 @@ impl Drop for Run {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// What a recorder missed between two lives.
+#[derive(Debug)]
+struct Hole {
+    /// The last book of the first life.
+    last: i64,
+    /// The first of the second.
+    first: i64,
+    /// Gaps in the books with that cause.
+    told: Vec<(i64, i64)>,
+}
+
+impl Hole {
+    /// In the data of a venue, by when the second life began.
+    fn of(data: &Path, restarted: i64, cause: &str) -> Self {
+        let mut hole = Hole { last: i64::MIN, first: i64::MAX, told: Vec::new() };
+        each_line(data, |path, line| {
+            let folder = path.to_string_lossy();
+            let read = || serde_json::from_slice::<Value>(line).unwrap();
+            if folder.contains("/gaps/") {
+                let gap = &read()["payload"];
+                let time = |key: &str| gap[key].as_i64().unwrap();
+                if gap["cause"] == cause && gap["channel"] == "orderbook" {
+                    hole.told.push((time("from_ms"), time("to_ms")));
+                }
+            } else if folder.contains("/orderbooks/") {
+                // What the first life left in its spool is in the files of the second.
+                match read()["received_at_ms"].as_i64().unwrap() {
+                    at if at < restarted => hole.last = hole.last.max(at),
+                    at => hole.first = hole.first.min(at),
+                }
+            }
+        });
+        hole
     }
 }
 

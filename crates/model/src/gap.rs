@@ -55,6 +55,8 @@ pub enum Cause {
     Storage,
     /// The process ended without closing its spool.
     Crash,
+    /// The recorder was stopped, and nobody listened until it was started again.
+    Stopped,
     /// The venue banned us.
     Ban,
     /// The venue asked us to slow down, and we waited.

@@ -28,6 +28,10 @@ pub(crate) fn crash_found(streams: usize) {
     warn!(streams, "the spool was not closed properly last time, gaps say since when");
 }
 
+pub(crate) fn stop_found(streams: usize) {
+    info!(streams, "recording goes on after a stop, gaps say since when nobody listened");
+}
+
 pub(crate) fn segment_abandoned(dir: &Path, segment: Option<u32>, error: &io::Error) {
     warn!(spool = %dir.display(), segment, %error, "segment abandoned, writing to another");
 }

@@ -1,9 +1,9 @@
 //! The running whole: one task that writes the spool, one that feeds each sink.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use catchment_model::Clock;
+use catchment_model::{Clock, UnixMs, Venue};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -28,6 +28,9 @@ pub struct PipelineConfig {
     pub intake_bytes: usize,
     /// What happens while the disk takes nothing.
     pub on_storage_error: OnStorageError,
+    /// Venues that are listened to as they speak: what they say while nobody does is missing, so a stop is told as a gap
+    /// by the next start that listens to them again.
+    pub live: Vec<Venue>,
     /// The seed of the jitter.
     pub seed: u64,
 }
@@ -39,6 +42,7 @@ impl Default for PipelineConfig {
             tail_bytes: 32 << 20,
             intake_bytes: 32 << 20,
             on_storage_error: OnStorageError::Wait,
+            live: Vec::new(),
             seed: 0,
         }
     }
@@ -53,6 +57,8 @@ pub struct Pipeline {
     intake: Intake,
     monitor: Monitor,
     closing: Arc<Notify>,
+    last_call: Arc<OnceLock<UnixMs>>,
+    clock: Arc<dyn Clock>,
     give_up: watch::Sender<bool>,
     writer: tokio::task::JoinHandle<Result<(), SpoolError>>,
     deliveries: JoinSet<()>,
@@ -177,6 +183,7 @@ impl Pipeline {
             usual: Arc::default(),
         };
         let closing = Arc::new(Notify::new());
+        let last_call = Arc::new(OnceLock::new());
         let (status, writer_status) = watch::channel(WriterStatus::default());
         let wiring = Wiring {
             dedup: config.dedup.as_ref().map(DedupWindow::new),
@@ -184,16 +191,18 @@ impl Pipeline {
             on_storage_error: config.on_storage_error,
             tail: Arc::clone(&tail),
             books: Arc::clone(&books),
-            clock,
+            clock: Arc::clone(&clock),
             door: offered,
             notes: noted,
             closing: Arc::clone(&closing),
+            live: config.live,
+            last_call: Arc::clone(&last_call),
             give_up: giving_up,
             status,
         };
         let writer = tokio::spawn(Writer::new(spool, wiring).run());
         let monitor = Monitor { books, tail, writer: writer_status, sinks: statuses };
-        Ok(Self { intake, monitor, closing, give_up, writer, deliveries })
+        Ok(Self { intake, monitor, closing, last_call, clock, give_up, writer, deliveries })
     }
 
     /// The door for records.
@@ -214,6 +223,13 @@ impl Pipeline {
     /// How it is doing.
     pub fn health(&self) -> Health {
         self.monitor.health()
+    }
+
+    /// From now on live venues are not listened to any more, though what is under way may still come. Without it that is
+    /// so when the pipeline has closed.
+    pub fn last_call(&self) {
+        // The first call counts.
+        let _ = self.last_call.set(self.clock.wall().ms());
     }
 
     /// Takes no more records, makes durable what was offered, delivers what is in the spool, and closes. A sink that has

@@ -142,6 +142,8 @@ pub(crate) struct Findings {
     pub(crate) damage: Vec<Damage>,
     /// When each stream was last heard of, as the cursors and the newest segments know it.
     pub(crate) last_seen: Heard,
+    /// Since when nobody listens to a stream, by a stop that no gap has told of yet.
+    pub(crate) stopped: Heard,
 }
 
 /// When streams were last heard of.
@@ -158,6 +160,8 @@ pub struct Spool {
     cursors: BTreeMap<String, Cursor>,
     /// Saved with the cursors: once its segments are gone, only they know that there was a stream.
     heard: Heard,
+    /// Saved likewise, until a gap has told of it.
+    stopped: Heard,
     findings: Findings,
     /// None: the memory-only path, `enabled = false`.
     files: Option<Files>,
@@ -403,9 +407,9 @@ impl Spool {
         }
     }
 
-    /// Takes over when streams were last heard of; saved with the cursors.
-    pub(crate) fn hear(&mut self, heard: Heard) {
-        self.heard = heard;
+    /// Takes over when streams were last heard of, and since when they are not listened to; saved with the cursors.
+    pub(crate) fn hear(&mut self, heard: Heard, stopped: Heard) {
+        (self.heard, self.stopped) = (heard, stopped);
     }
 
     /// Saves the cursors, then removes the segments that every sink is done with. Says which are gone.
@@ -466,11 +470,8 @@ impl Spool {
             next_seq: self.next_seq,
             clean,
             sinks: sinks.collect(),
-            heard: self
-                .heard
-                .iter()
-                .map(|((venue, channel), at)| (format!("{venue}/{channel}"), *at))
-                .collect(),
+            heard: by_name(&self.heard),
+            stopped: by_name(&self.stopped),
         };
         let path = self.config.dir.join("cursors");
         disk::replace_file(
@@ -604,6 +605,21 @@ struct SavedCursors {
     /// By venue/channel.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     heard: BTreeMap<String, UnixMs>,
+    /// By venue/channel.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    stopped: BTreeMap<String, UnixMs>,
+}
+
+fn by_name(streams: &Heard) -> BTreeMap<String, UnixMs> {
+    streams.iter().map(|((venue, channel), at)| (format!("{venue}/{channel}"), *at)).collect()
+}
+
+fn by_stream(names: &BTreeMap<String, UnixMs>) -> Heard {
+    let stream = |name: &str| {
+        let (venue, channel) = name.split_once('/')?;
+        Some((Venue::new(venue).ok()?, Channel::new(channel).ok()?))
+    };
+    names.iter().filter_map(|(name, at)| Some((stream(name)?, *at))).collect()
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -627,14 +643,6 @@ impl SavedCursors {
         let sound = crc == format!("{:08x}", crc32c::crc32c(json.as_bytes()));
         let saved: Self = serde_json::from_str(json).ok().filter(|_| sound)?;
         (saved.version == 1).then_some(saved)
-    }
-
-    fn heard(&self) -> Heard {
-        let stream = |name: &str| {
-            let (venue, channel) = name.split_once('/')?;
-            Some((Venue::new(venue).ok()?, Channel::new(channel).ok()?))
-        };
-        self.heard.iter().filter_map(|(name, at)| Some((stream(name)?, *at))).collect()
     }
 
     fn cursors(&self) -> BTreeMap<String, Cursor> {

@@ -13,7 +13,7 @@ mod gaps;
 mod group;
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use catchment_model::{Channel, Clock, RecordId, SpoolId, UnixMs, Venue};
@@ -117,6 +117,10 @@ pub(crate) struct Wiring {
     pub(crate) door: mpsc::Receiver<Submit>,
     pub(crate) notes: mpsc::Receiver<Note>,
     pub(crate) closing: Arc<Notify>,
+    /// Venues that are listened to as they speak.
+    pub(crate) live: Vec<Venue>,
+    /// Since when nobody listens any more.
+    pub(crate) last_call: Arc<OnceLock<UnixMs>>,
     /// Set when there is no more time to wait for anything.
     pub(crate) give_up: watch::Receiver<bool>,
     pub(crate) status: watch::Sender<WriterStatus>,
@@ -146,6 +150,8 @@ pub(crate) struct Writer {
     damage_seen: HashSet<(u32, u64)>,
     cursors_moved: bool,
     heard: Heard,
+    /// Since when streams are not listened to that no gap has told of yet.
+    stopped: Heard,
     /// The door is closed and everybody inside was heard.
     drained: bool,
     last_words: bool,
@@ -186,6 +192,7 @@ impl Writer {
             damage_seen: HashSet::new(),
             cursors_moved: false,
             heard: Heard::new(),
+            stopped: Heard::new(),
             drained: false,
             last_words: false,
         }
@@ -194,6 +201,8 @@ impl Writer {
     /// Runs until every delivery has ended, then closes the spool.
     pub(crate) async fn run(mut self) -> Result<(), SpoolError> {
         self.tell_findings().await;
+        // On its way before anything is saved that relies on it.
+        self.launch_if_due();
         loop {
             let at_home = self.flight.is_none();
             if at_home {
@@ -604,9 +613,9 @@ impl Writer {
     }
 
     async fn tidy(&mut self) {
-        let heard = self.heard.clone();
+        let (heard, stopped) = (self.heard.clone(), self.stopped.clone());
         let tidied = self.blocking(|spool| {
-            spool.hear(heard);
+            spool.hear(heard, stopped);
             spool.tidy(false)
         });
         match tidied.await {
@@ -658,7 +667,13 @@ impl Writer {
             self.refuse(submit);
         }
         self.home().seal();
-        let tidied = self.blocking(|spool| spool.tidy(true)).await;
+        self.note_stop();
+        let (heard, stopped) = (self.heard.clone(), self.stopped.clone());
+        let tidied = self.blocking(|spool| {
+            spool.hear(heard, stopped);
+            spool.tidy(true)
+        });
+        let tidied = tidied.await;
         self.report();
         tidied.map(|_| ())
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use catchment_model::{
-    Channel, Clock, Envelope, Gap, Payload, RecordId, SimClock, Source, Symbol, UnixNs, Venue,
+    Cause, Channel, Clock, Envelope, Gap, Payload, RecordId, SimClock, Source, Symbol, UnixNs, Venue,
 };
 use catchment_pipeline::disk::sim::{Op, SimDisk};
 use catchment_pipeline::{
@@ -234,6 +234,60 @@ async fn a_crash_is_told_for_a_stream_that_was_quiet_for_long_before_it() {
     pipeline.close(PATIENCE).await.unwrap();
     rig.start(&[&sink]).close(PATIENCE).await.unwrap();
     assert_eq!(gaps(&sink).len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_is_told_as_a_gap_by_the_next_start_that_listens_again() {
+    let mut rig = Rig::new();
+    let sink = MemorySink::new("a");
+    let okx = vec![Venue::new("okx").unwrap()];
+    rig.pipeline.live = okx.clone();
+    let pipeline = rig.start(&[&sink]);
+    fill(&pipeline, 3).await;
+    rig.clock.advance(Duration::from_secs(100));
+    pipeline.last_call();
+    let stopped = rig.clock.wall().ms();
+    rig.clock.advance(Duration::from_secs(2));
+    pipeline.close(PATIENCE).await.unwrap();
+
+    // Somebody uses the spool for something else, and is killed.
+    rig.pipeline.live.clear();
+    rig.clock.advance(Duration::from_secs(5));
+    let pipeline = rig.start(&[&sink]);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    rig.disk.kill();
+    drop(pipeline);
+    assert_eq!(gaps(&sink), [], "nobody listens yet");
+
+    rig.pipeline.live = okx;
+    rig.clock.advance(Duration::from_secs(5));
+    let pipeline = rig.start(&[&sink]);
+    until(|| gaps(&sink).len() == 1).await;
+    let gap = gaps(&sink).remove(0);
+    assert_eq!((gap.channel.as_str(), gap.cause, gap.from_ms), ("trades", Cause::Stopped, stopped));
+    assert_eq!(gap.to_ms.get() - stopped.get(), 12_000);
+
+    // Nothing is heard of it this time: it is missing from this stop on all the same, and from no other.
+    rig.clock.advance(Duration::from_secs(60));
+    pipeline.close(PATIENCE).await.unwrap();
+    rig.clock.advance(Duration::from_secs(7));
+    rig.start(&[&sink]).close(PATIENCE).await.unwrap();
+    let told: Vec<i64> = gaps(&sink).iter().map(|gap| gap.to_ms.get() - gap.from_ms.get()).collect();
+    assert_eq!(told, [12_000, 7_000]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_of_what_is_not_live_is_no_gap() {
+    let mut rig = Rig::new();
+    let sink = MemorySink::new("a");
+    rig.pipeline.live = vec![Venue::new("kraken").unwrap()];
+    for _ in 0..3 {
+        let pipeline = rig.start(&[&sink]);
+        fill(&pipeline, 3).await;
+        pipeline.close(PATIENCE).await.unwrap();
+        rig.clock.advance(Duration::from_secs(5));
+    }
+    assert_eq!(gaps(&sink), []);
 }
 
 #[tokio::test(start_paused = true)]

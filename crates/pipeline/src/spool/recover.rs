@@ -7,8 +7,8 @@ use std::sync::Arc;
 use catchment_model::{SpoolId, UnixMs};
 
 use super::{
-    Files, Findings, Found, Heard, SavedCursors, Segment, Spool, SpoolConfig, SpoolError, damaged_header,
-    first_id, persistently, segment_number,
+    Files, Findings, Found, Heard, SavedCursors, Segment, Spool, SpoolConfig, SpoolError, by_stream,
+    damaged_header, first_id, persistently, segment_number,
 };
 use crate::batch::BatchBuilder;
 use crate::disk::{self, Disk, SyncPoint};
@@ -47,6 +47,7 @@ impl Spool {
             segments: BTreeMap::new(),
             cursors: BTreeMap::new(),
             heard: Heard::new(),
+            stopped: Heard::new(),
             findings: Findings::default(),
             files,
         }
@@ -68,7 +69,9 @@ impl Spool {
             self.next_seq = saved.next_seq;
             self.cursors = saved.cursors();
             // After a crash they stay until it has been told; who closed it properly expects nothing more of them.
-            self.heard = if saved.clean { Heard::new() } else { saved.heard() };
+            self.heard = if saved.clean { Heard::new() } else { by_stream(&saved.heard) };
+            self.stopped = by_stream(&saved.stopped);
+            self.findings.stopped = self.stopped.clone();
         }
         // With the segments gone, only the cursors know which numbers they had.
         let newest_read = self.cursors.values().map(|cursor| cursor.at.segment).max();

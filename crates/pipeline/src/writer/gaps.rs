@@ -12,6 +12,7 @@ use crate::events;
 use crate::frame;
 use crate::quarantine::Quarantine;
 use crate::reader::{Damage, DamageKind};
+use crate::spool::Heard;
 
 /// Records that were not accepted, by stream and reason, until a gap says so.
 #[derive(Debug, Default)]
@@ -80,6 +81,8 @@ impl MissedMap {
     }
 }
 
+type Stream = (Venue, Channel);
+
 /// A gap and whom it concerns.
 struct Told {
     venue: Venue,
@@ -96,19 +99,42 @@ impl Writer {
             let (told, _) = oneshot::channel();
             self.set_aside(damage, told).await;
         }
-        if !findings.unclean {
-            return;
-        }
-        events::crash_found(findings.last_seen.len());
         let now = self.wiring.clock.wall().ms();
-        // What is missing until now is told; a crash before they are heard of again misses what follows.
-        self.heard = findings.last_seen.keys().map(|stream| (*stream, now)).collect();
-        let streams = findings.last_seen.iter().filter(|((_, channel), _)| *channel != Channel::gaps());
-        let gaps = streams.map(|((venue, channel), seen)| {
-            let gap = Gap::new(channel.as_str(), (*seen).min(now), now, Cause::Crash);
-            Told { venue: *venue, symbol: None, gap }
-        });
-        self.write(gaps.collect(), MissedMap::new(), Vec::new());
+        let mut gaps = Vec::new();
+        let mut tell = |streams: &Heard, cause| {
+            let streams = streams.iter().filter(|((_, channel), _)| *channel != Channel::gaps());
+            gaps.extend(streams.map(|((venue, channel), since)| {
+                let gap = Gap::new(channel.as_str(), (*since).min(now), now, cause);
+                Told { venue: *venue, symbol: None, gap }
+            }));
+        };
+        let mut told = Heard::new();
+        if findings.unclean {
+            events::crash_found(findings.last_seen.len());
+            tell(&findings.last_seen, Cause::Crash);
+            told.extend(findings.last_seen);
+        }
+        // Whoever is not listened to now either waits for a start that does.
+        let is_live = |((venue, _), _): &(Stream, UnixMs)| self.wiring.live.contains(venue);
+        let (resumed, silent): (Heard, Heard) = findings.stopped.into_iter().partition(is_live);
+        if !resumed.is_empty() {
+            events::stop_found(resumed.len());
+            tell(&resumed, Cause::Stopped);
+            told.extend(resumed);
+            self.cursors_moved = true; // they are to be saved without these
+        }
+        self.stopped = silent;
+        // What is missing until now is told; an end before they are heard of again misses what follows.
+        self.heard = told.into_keys().map(|stream| (stream, now)).collect();
+        self.write(gaps, MissedMap::new(), Vec::new());
+    }
+
+    /// From here on nobody listens, as the next start will tell.
+    pub(super) fn note_stop(&mut self) {
+        let now = self.wiring.clock.wall().ms();
+        let since = self.wiring.last_call.get().copied().unwrap_or(now);
+        let live = self.heard.keys().filter(|(venue, _)| self.wiring.live.contains(venue));
+        self.stopped.extend(live.map(|stream| (*stream, since)));
     }
 
     /// Damage is told once, however many sinks come across it.
