@@ -7,7 +7,7 @@
 //! ```
 //!
 //! * [`stream()`]: all connections of a venue, its clock, its [`StreamStatus`]
-//! * `shard`: one connection, a task; `upkeep`: what it does by the clock; `core`: what is known of its streams
+//! * `shard`: one connection, a task; `core`: what is known of its streams
 //! * `socket`: the WebSocket itself; `link`: one that is open; `rest`: requests beside the stream
 //! * Decisions, each a machine without I/O: `pace`, `redial`, `acks`, `rhythm`, `silence`, `overlap`, `gaps`, `books`, `mend`
 //!

@@ -1,0 +1,392 @@
+//! One connection of a venue, from its first attempt to the end: a task that owns its socket, its successor while there
+//! is one, and all that is known of its streams.
+//!
+//! ```text
+//! dial ─▶ Link ─▶ subscribe ─▶ frames ─▶ Core::record ─▶ Draft ─▶ Intake
+//!   ▲                 │           │ the pipeline takes nothing: the socket is not read
+//!   └──── lost ◀──────┴───────────┘
+//! ```
+//!
+//! Start reading at [`Shard::run`]. Nothing here waits for anything but in its `select!`.
+//!
+//! * `frames`: what comes, taken apart; `lifecycle`: sockets opened, lost and replaced; `upkeep`: what is done by the clock
+
+mod frames;
+mod lifecycle;
+mod upkeep;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use catchment_governor::{FamilyId, Governor};
+use catchment_model::{Cause, Clock, Monotonic};
+use catchment_pipeline::{AcceptError, Draft, Intake, Pending};
+use catchment_venues::stream::Event;
+use futures_util::FutureExt;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::core::{Core, From};
+use super::link::{Link, Route};
+use super::mend::mended;
+use super::overlap::{Joining, Overlap};
+use super::redial::Redial;
+use super::rest::{Rest, Returned};
+use super::socket::{ConnectError, Dialer, Frame, Socket};
+use super::status::{ConnectionState, ConnectionStatus, ms};
+use super::{StreamSettings, events};
+
+/// So many frames before timers have their turn.
+const FRAMES_AT_ONCE: usize = 2_048;
+/// Requests for snapshots under way at once.
+const SNAPSHOTS_MAX: usize = 4;
+/// At the end, what is under way is waited for at most this long.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// What a connection stands on.
+#[derive(Clone)]
+pub(crate) struct Ground {
+    pub(crate) rest: Rest,
+    pub(crate) governor: Governor,
+    pub(crate) dialer: Dialer,
+    pub(crate) intake: Intake,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) settings: StreamSettings,
+}
+
+/// Which of the two sockets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Which {
+    Current,
+    Standby,
+}
+
+type Submitting = Pin<Box<dyn Future<Output = Result<Pending, AcceptError>> + Send>>;
+type Dialed = (Result<Socket, ConnectError>, Arc<str>, Duration);
+
+/// One connection.
+pub(crate) struct Shard {
+    ground: Ground,
+    route: Route,
+    /// `<socket>-<shard>`.
+    name: String,
+    family: FamilyId,
+    core: Core,
+    current: Option<Link>,
+    standby: Option<Link>,
+    overlap: Option<Overlap>,
+    /// Why a new socket is wanted though there is one.
+    replace: Option<String>,
+    overlap_began: Monotonic,
+    dialing: JoinSet<Dialed>,
+    dial_at: Monotonic,
+    opened: u32,
+    redial: Redial,
+    jitter: f64,
+    errands: JoinSet<Returned>,
+    snapshots_under_way: usize,
+    draft: Draft,
+    submitting: Option<(Submitting, Monotonic)>,
+    is_over: bool,
+    /// The standby is read first this time.
+    standby_first: bool,
+    events: Vec<Event<'static>>,
+    look_at: Monotonic,
+    tell_at: Monotonic,
+    summary_at: Monotonic,
+    last_error: Option<String>,
+    status: watch::Sender<ConnectionStatus>,
+}
+
+impl Shard {
+    pub(crate) fn new(
+        ground: Ground,
+        route: Route,
+        name: String,
+        family: FamilyId,
+        seed: u64,
+        status: watch::Sender<ConnectionStatus>,
+    ) -> Self {
+        let (now, settings) = (ground.clock.monotonic(), ground.settings);
+        let core = Core::new(&route, settings, ground.clock.wall(), now);
+        Self {
+            draft: ground.intake.draft(),
+            redial: Redial::new(settings.redial, seed),
+            ground,
+            route,
+            name,
+            family,
+            core,
+            current: None,
+            standby: None,
+            overlap: None,
+            replace: None,
+            overlap_began: now,
+            dialing: JoinSet::new(),
+            dial_at: now,
+            opened: 0,
+            jitter: (seed % 1_000) as f64 / 1_000.0,
+            errands: JoinSet::new(),
+            snapshots_under_way: 0,
+            submitting: None,
+            is_over: false,
+            standby_first: false,
+            events: Vec::new(),
+            look_at: now,
+            tell_at: now,
+            summary_at: Monotonic(now.0 + settings.summary_interval),
+            last_error: None,
+            status,
+        }
+    }
+
+    /// Records until `stop`. Then sockets are closed, open gaps told, and what was read is handed over.
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
+        let mut tick = interval(self.ground.settings.tick);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while !self.is_over {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                done = submitted(&mut self.submitting) => self.submitted(&done),
+                (which, frame) = read(&mut self.current, &mut self.standby, self.standby_first),
+                    if self.submitting.is_none() => self.frames(which, frame),
+                Some(dialed) = self.dialing.join_next() => self.dialed(dialed),
+                Some(returned) = self.errands.join_next() => self.returned(returned),
+                _ = tick.tick() => self.tick(),
+            }
+            self.flush();
+        }
+        self.finish().await;
+    }
+
+    /// A frame has come; there may be more.
+    fn frames(&mut self, which: Which, first: Result<Frame, tungstenite::Error>) {
+        self.standby_first = which == Which::Current;
+        let now = self.ground.clock.monotonic();
+        let mut next = Some(first);
+        for _ in 0..FRAMES_AT_ONCE {
+            let Some(frame) = next.take() else { break };
+            let received_at = self.ground.clock.wall();
+            match frame {
+                Ok(Frame::Close(reason)) => {
+                    return self.lost(
+                        which,
+                        Cause::Disconnect,
+                        &format!("the venue closed it: {reason}"),
+                        now,
+                    );
+                }
+                Ok(frame) => self.frame(which, frame, received_at, now),
+                Err(error) => return self.lost(which, Cause::Disconnect, &error.to_string(), now),
+            }
+            if self.draft.is_full() {
+                break;
+            }
+            next = self.link(which).and_then(|link| link.socket.try_frame());
+        }
+        // What has been read is not lost.
+        match next {
+            None => {}
+            Some(Ok(Frame::Close(reason))) => {
+                self.lost(which, Cause::Disconnect, &format!("the venue closed it: {reason}"), now);
+            }
+            Some(Ok(frame)) => {
+                let received_at = self.ground.clock.wall();
+                self.frame(which, frame, received_at, now);
+            }
+            Some(Err(error)) => self.lost(which, Cause::Disconnect, &error.to_string(), now),
+        }
+    }
+
+    /// A request beside the stream has ended.
+    fn returned(&mut self, returned: Result<Returned, tokio::task::JoinError>) {
+        let now = self.ground.clock.monotonic();
+        let Ok(returned) = returned else { return };
+        match returned {
+            Returned::Snapshot(place, answer) => {
+                self.snapshots_under_way -= 1;
+                self.snapshot(place, answer, now);
+            }
+            Returned::Witness(place, answer) => self.witness(place, answer, now),
+        }
+    }
+
+    fn snapshot(&mut self, place: usize, answer: Result<Bytes, super::rest::RestError>, now: Monotonic) {
+        let (venue, wall) = (self.core.venue, self.ground.clock.wall());
+        let Some(desk) = self.core.desk_of(place) else { return };
+        match answer {
+            Ok(body) => {
+                let reaction = self.core.desks[desk].snapshot(&body, now);
+                let (label, source) = self.names();
+                let from = From { label: &label, source: &source, received_at: wall, now };
+                self.core.react(desk, place, reaction, None, from, &mut self.draft);
+            }
+            Err(error) => {
+                events::rest_failed(venue, "snapshot", &self.core.streams[place].symbol, &error.to_string());
+                self.core.desks[desk].snapshot_failed(now);
+            }
+        }
+    }
+
+    fn witness(
+        &mut self,
+        place: usize,
+        answer: Result<catchment_venues::stream::Witness, super::rest::RestError>,
+        now: Monotonic,
+    ) {
+        use super::rest::RestError;
+        use super::silence::Testimony;
+        let testimony = match answer {
+            Ok(said) => self.core.compare(place, said),
+            Err(error) => {
+                let symbol = &self.core.streams[place].symbol;
+                events::rest_failed(self.core.venue, "witness", symbol, &error.to_string());
+                if let RestError::Unknown(reason) = &error
+                    && let Some(link) = &mut self.current
+                    && !link.spoke[place]
+                {
+                    // Acknowledged, silent, and the venue does not know it: a name that is none.
+                    let reason = format!("the venue acknowledged it and does not know it: {reason}");
+                    link.acks.refused(&[place], &reason, now);
+                    self.failed(Which::Current, place, &reason, now);
+                }
+                Testimony::None
+            }
+        };
+        self.core.silence.answered(place, testimony, now);
+    }
+
+    fn speak(&mut self, which: Which, now: Monotonic) {
+        let Some(link) = self.link(which) else { return };
+        match link.speak(now) {
+            Ok(news) if news.is_empty() || which == Which::Standby => {}
+            Ok(news) => {
+                let wall = self.ground.clock.wall();
+                self.subscribed(&news, wall, now);
+            }
+            Err(error) => self.lost(which, Cause::Disconnect, &error.to_string(), now),
+        }
+    }
+
+    /// Hands over what was read, unless the pipeline still has its hands full.
+    fn flush(&mut self) {
+        if self.draft.is_empty() || self.submitting.is_some() {
+            return;
+        }
+        let intake = self.ground.intake.clone();
+        let draft = std::mem::replace(&mut self.draft, intake.draft());
+        let mut submit: Submitting = Box::pin(async move { intake.submit(draft).await });
+        match (&mut submit).now_or_never() {
+            Some(done) => self.submitted(&done),
+            None => self.submitting = Some((submit, self.ground.clock.monotonic())),
+        }
+    }
+
+    fn submitted(&mut self, done: &Result<Pending, AcceptError>) {
+        if let Some((_, since)) = self.submitting.take() {
+            let stall = self.ground.clock.monotonic().since(since);
+            if stall >= self.ground.settings.stall_min {
+                events::held_up(self.core.venue, &self.label(), stall);
+                self.core.silence.forgive(stall);
+                self.current.iter_mut().chain(&mut self.standby).for_each(|link| link.forgive(stall));
+            }
+        }
+        if let Err(error) = done {
+            events::records_lost(self.core.venue, 0);
+            self.last_error = Some(error.to_string());
+            self.is_over = matches!(error, AcceptError::Closed);
+        }
+    }
+
+    /// Timers. See `upkeep.rs`.
+    fn tick(&mut self) {
+        let now = self.ground.clock.monotonic();
+        self.upkeep(now);
+    }
+
+    async fn finish(mut self) {
+        let (now, wall) = (self.ground.clock.monotonic(), self.ground.clock.wall());
+        self.tell_status(now);
+        self.current.iter_mut().chain(&mut self.standby).for_each(|link| link.socket.close());
+        if let Some(overlap) = self.overlap.take().filter(|overlap| !overlap.has_switched()) {
+            // The old one was recorded until now; what the new one has beyond it is not ours to lose.
+            self.overlap = Some(overlap);
+            self.switch(None, now);
+        }
+        for told in self.core.gaps.end(wall.ms()) {
+            self.core.tell(&told, wall, &mut self.draft);
+        }
+        if let Some((submit, _)) = self.submitting.take() {
+            // Given up, its records are in line or not at all; there is nothing else to do with them.
+            let _ = timeout(PATIENCE, submit).await;
+        }
+        if !self.draft.is_empty() {
+            let records = self.draft.len() as u64;
+            let accepted = timeout(PATIENCE, self.ground.intake.accept(self.draft)).await;
+            if !matches!(accepted, Ok(Ok(_))) {
+                events::records_lost(self.core.venue, records);
+            }
+        }
+        let mut status = self.status.borrow().clone();
+        (status.state, status.counts, status.gaps_open) = (ConnectionState::Over, self.core.counts, 0);
+        self.status.send_replace(status);
+    }
+
+    fn link(&mut self, which: Which) -> Option<&mut Link> {
+        match which {
+            Which::Current => self.current.as_mut(),
+            Which::Standby => self.standby.as_mut(),
+        }
+    }
+
+    fn rules(&self) -> &catchment_venues::stream::SocketRules {
+        &self.route.descriptor.sockets()[self.route.socket].rules
+    }
+
+    /// The name of the present socket, or of the shard while there is none.
+    fn label(&self) -> Arc<str> {
+        self.current.as_ref().map_or_else(|| Arc::from(self.name.as_str()), |link| Arc::clone(&link.label))
+    }
+
+    fn names(&self) -> (Arc<str>, Box<str>) {
+        let label = self.label();
+        let source = format!("ws:{label}").into();
+        (label, source)
+    }
+}
+
+/// The pipeline has taken a draft; never, if none was offered.
+async fn submitted(submitting: &mut Option<(Submitting, Monotonic)>) -> Result<Pending, AcceptError> {
+    match submitting {
+        Some((submit, _)) => submit.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The next frame of either socket. May be dropped midway.
+async fn read(
+    current: &mut Option<Link>,
+    standby: &mut Option<Link>,
+    standby_first: bool,
+) -> (Which, Result<Frame, tungstenite::Error>) {
+    std::future::poll_fn(|cx| {
+        let mut sockets = [(Which::Current, &mut *current), (Which::Standby, &mut *standby)];
+        if standby_first {
+            sockets.reverse();
+        }
+        for (which, link) in sockets {
+            if let Some(link) = link
+                && let std::task::Poll::Ready(frame) = link.socket.poll_frame(cx)
+            {
+                return std::task::Poll::Ready((which, frame));
+            }
+        }
+        std::task::Poll::Pending
+    })
+    .await
+}
