@@ -12,6 +12,7 @@ mod dedup;
 mod descriptor;
 mod fuzz_scanner;
 mod handoff;
+mod isolation;
 mod machine;
 mod memory;
 mod parse_books;
@@ -82,6 +83,11 @@ static BENCHES: &[Bench] = &[
         about: "20,000 Polymarket books a second recorded from a simulator, beside a poller in Python",
         run: poll::run,
     },
+    Bench {
+        name: "isolation",
+        about: "one venue refuses, is silent or answers garbage: the others' rates, and how soon it is back",
+        run: isolation::run,
+    },
     Bench { name: "memory", about: "memory over ten million records", run: memory::run },
 ];
 
@@ -96,7 +102,7 @@ struct Bench {
 pub struct BenchArgs {
     /// Which; without a name they are listed
     name: Option<String>,
-    /// How many rounds [default: 7; poll: 3]
+    /// How many rounds [default: 7; poll: 3; isolation: 1]
     #[arg(long)]
     rounds: Option<usize>,
     /// Where files are written [default: a temporary folder in the current one]
@@ -192,6 +198,8 @@ pub(crate) enum Goal {
     AtLeast(f64),
     /// Ours over theirs, at most.
     AtMost(f64),
+    /// Ours over theirs, off one by at most this.
+    Near(f64),
 }
 
 /// Two sides and what is asked of them. Each gives its figure of one round.
@@ -249,6 +257,7 @@ impl Report {
         let met = match goal {
             Goal::AtLeast(least) => ratio >= least,
             Goal::AtMost(most) => ratio <= most,
+            Goal::Near(off) => (ratio - 1.0).abs() <= off,
         };
         let outcome = Outcome {
             what: what.to_owned(),
@@ -273,6 +282,7 @@ impl Outcome {
         let goal = match self.goal {
             Goal::AtLeast(least) => format!("at least {least}"),
             Goal::AtMost(most) => format!("at most {most}"),
+            Goal::Near(off) => format!("1 ± {off}"),
         };
         eprintln!("{}", self.what);
         eprintln!("  {:<44} {:>14} {}", self.ours_is, short(self.ours), self.unit);
@@ -317,7 +327,10 @@ mod tests {
         report.note("x", "u", ("a", "b"), &figures, Goal::AtLeast(1.5));
         report.note("x", "u", ("a", "b"), &figures, Goal::AtLeast(1.6));
         report.note("x", "u", ("a", "b"), &figures, Goal::AtMost(1.5));
-        assert_eq!(report.results.iter().map(|r| r.met).collect::<Vec<_>>(), [true, false, true]);
+        report.note("x", "u", ("a", "b"), &figures, Goal::Near(0.5));
+        report.note("x", "u", ("a", "b"), &figures, Goal::Near(0.4));
+        let met = [true, false, true, true, false];
+        assert_eq!(report.results.iter().map(|r| r.met).collect::<Vec<_>>(), met);
         assert_eq!((report.results[0].ratio_min, report.results[0].ratio_max), (0.5, 10.0));
     }
 

@@ -21,7 +21,7 @@ use anyhow::Context;
 use serde::Deserialize;
 
 use crate::machine::{Stopwatch, peak_mib, process_seconds};
-use crate::processes::{Process, Recorder, Stretch, pause};
+use crate::processes::{Process, Recorder, Simulator, Stretch, pause};
 use crate::{BenchArgs, Duel, Goal, Report};
 
 const MARKETS: usize = 10_000;
@@ -111,7 +111,7 @@ fn beside_python(site: &Site, python: &Path, rounds: usize, report: &mut Report)
 
 /// A simulator, and a folder for whoever records it.
 struct Site {
-    _sim: Process,
+    _sim: Simulator,
     clob: String,
     config: PathBuf,
     /// The same, but what is recorded is only appended to files.
@@ -123,17 +123,9 @@ struct Site {
 impl Site {
     fn start(dir: &Path) -> anyhow::Result<Self> {
         let markets = MARKETS.to_string();
-        let args = ["sim", "--listen", "127.0.0.1:0", "--no-limits", "--markets", &markets];
-        let mut sim = Command::new(std::env::current_exe()?);
-        let mut sim = Process::start(sim.args(args).stderr(Stdio::null()))?;
-        // One line an API, its address last.
-        let lines = sim.lines()?.map_while(Result::ok);
-        let apis: Vec<String> = lines.filter(|line| line.starts_with("polymarket/")).take(2).collect();
-        let base = |api: &str| {
-            let address = apis.iter().find_map(|line| Some(line.strip_prefix(api)?.trim().to_owned()));
-            address.with_context(|| format!("the simulator has no {api}"))
-        };
-        let (clob, gamma) = (base("polymarket/clob")?, base("polymarket/gamma")?);
+        let sim = Simulator::start(&["--no-limits", "--markets", &markets])?;
+        let (clob, gamma) =
+            (sim.base("polymarket/clob")?.to_owned(), sim.base("polymarket/gamma")?.to_owned());
         let (data, peer) = (dir.join("data"), dir.join("poll_peer.py"));
         let (config, plain_config) = (dir.join("catchment.toml"), dir.join("plain.toml"));
         let text = format!(

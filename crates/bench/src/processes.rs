@@ -1,5 +1,6 @@
 //! Processes that a bench starts: this program's recorder, and others. None outlives the bench.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
@@ -11,6 +12,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 
 use crate::machine::{Stopwatch, process_seconds};
+
+/// So many APIs the simulator prints.
+const APIS: usize = 4;
 
 /// What a process did in a stretch of time.
 pub(crate) struct Stretch {
@@ -77,12 +81,11 @@ impl Recorder {
     }
 
     pub(crate) fn look(&self) -> anyhow::Result<VenueFigures> {
-        let mut stream = TcpStream::connect(&self.page)?;
-        write!(stream, "GET /api/v1/status HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
-        let mut reply = String::new();
-        stream.read_to_string(&mut reply)?;
-        let body = reply.split_once("\r\n\r\n").context("the status is no HTTP")?.1;
-        serde_json::from_str::<Figures>(body)?.venue()
+        self.figures()?.venue()
+    }
+
+    pub(crate) fn figures(&self) -> anyhow::Result<Figures> {
+        Ok(serde_json::from_str(&ask(&self.page, "GET", "/api/v1/status", "")?)?)
     }
 
     /// Lets it come to its end; gives back its closing figures.
@@ -106,10 +109,16 @@ impl Figures {
     pub(crate) fn venue(&self) -> anyhow::Result<VenueFigures> {
         self.venues.first().cloned().context("the recorder has no venue")
     }
+
+    pub(crate) fn of(&self, name: &str) -> anyhow::Result<VenueFigures> {
+        let found = self.venues.iter().find(|venue| venue.venue == name).cloned();
+        found.with_context(|| format!("the recorder has no venue {name}"))
+    }
 }
 
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct VenueFigures {
+    venue: String,
     pub(crate) instruments: usize,
     pub(crate) books: u64,
     pub(crate) requests: u64,
@@ -125,6 +134,75 @@ pub(crate) struct BalanceFigures {
     pub(crate) dropped: i64,
     pub(crate) quarantined: i64,
     pub(crate) lost: i64,
+}
+
+/// Simulated venues.
+pub(crate) struct Simulator {
+    _child: Process,
+    /// By the name of the API.
+    bases: BTreeMap<String, String>,
+    addr: String,
+}
+
+impl Simulator {
+    /// `catchment sim` with these arguments, on a port of its own.
+    pub(crate) fn start(args: &[&str]) -> anyhow::Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["sim", "--listen", "127.0.0.1:0"]).args(args).stderr(Stdio::null());
+        let mut child = Process::start(&mut command)?;
+        // One line an API, its address last.
+        let lines = child.lines()?.map_while(Result::ok).take(APIS);
+        let bases: BTreeMap<String, String> = lines
+            .filter_map(|line| {
+                let (api, base) = line.split_once(char::is_whitespace)?;
+                Some((api.to_owned(), base.trim().to_owned()))
+            })
+            .collect();
+        let base = bases.values().next().context("the simulator did not start")?;
+        let addr = base.trim_start_matches("http://").split('/').next().unwrap_or_default().to_owned();
+        Ok(Self { _child: child, bases, addr })
+    }
+
+    /// The address of an API, such as `polymarket/clob`.
+    pub(crate) fn base(&self, api: &str) -> anyhow::Result<&str> {
+        self.bases.get(api).map(String::as_str).with_context(|| format!("the simulator has no {api}"))
+    }
+
+    /// Faults by venue, as JSON; each venue's replace what it had.
+    pub(crate) fn set_faults(&self, faults: &str) -> anyhow::Result<()> {
+        let said = ask(&self.addr, "POST", "/_sim/faults", faults)?;
+        anyhow::ensure!(said.contains("\"ok\":true"), "the simulator does not take {faults}: {said}");
+        Ok(())
+    }
+
+    /// What each endpoint of each venue was asked and answered.
+    pub(crate) fn stats(&self) -> anyhow::Result<BTreeMap<String, BTreeMap<String, Endpoint>>> {
+        Ok(serde_json::from_str(&ask(&self.addr, "GET", "/_sim/stats", "")?)?)
+    }
+}
+
+/// What the simulator says of one endpoint.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Endpoint {
+    pub(crate) requests: u64,
+    /// By status.
+    pub(crate) answers: BTreeMap<u16, u64>,
+    /// By name.
+    pub(crate) faults: BTreeMap<String, u64>,
+}
+
+/// One request; gives back the body of the answer.
+fn ask(addr: &str, method: &str, path: &str, body: &str) -> anyhow::Result<String> {
+    let mut stream = TcpStream::connect(addr)?;
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )?;
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply)?;
+    let (_, body) = reply.split_once("\r\n\r\n").with_context(|| format!("{path} is no HTTP"))?;
+    Ok(body.to_owned())
 }
 
 /// A process that does not outlive the bench.

@@ -19,6 +19,8 @@
 //!    seconds; only if it rises again soon after, and less comes back than we send, is it our queue.
 //! 6. **Headers** come before guesses: see `told`.
 //! 7. **Slots.** Some venues count requests under way instead: see `slots`.
+//! 8. **Trouble.** A rate that had worked for a minute is refused, and so is the one that goes ahead: the venue refuses
+//!    everybody, or is gone. Nothing is learned from that, and the rate is what it was.
 //!
 //! The rate only grows while requests really leave at it: a quiet hour raises nothing and costs nothing. What a refusal
 //! costs (the silence after it) sets how seldom the next may be risked, so venues that shut the door for long are
