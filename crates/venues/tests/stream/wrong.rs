@@ -83,6 +83,7 @@ fn versions_names_and_addresses() {
         "sockets.public.endpoint",
         "there is rest, stream",
     );
+    check("endpoint = \"stream\"", "§endpoint = \"rest\"", "sockets.public.endpoint", "wss://");
     check("path = \"/stream\"", "§path = \"stream\"", "sockets.public.path", "begin with a slash");
     check(
         "[channels.ticker]\nsocket = \"public\"",
@@ -94,6 +95,7 @@ fn versions_names_and_addresses() {
 
 #[test]
 fn pointers() {
+    check("id = \"/data/t\"", "§id = \"/data/32\"", "channels.trades.id", "up to 31");
     check("id = \"/data/t\"", "§id = \"data/t\"", "channels.trades.id", "must begin with a slash");
     check("id = \"/data/t\"", "§id = \"/data//t\"", "channels.trades.id", "empty step");
     check("id = \"/data/t\"", "§id = \"/data/~2\"", "channels.trades.id", "'~0' nor '~1'");

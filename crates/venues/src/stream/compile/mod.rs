@@ -45,78 +45,23 @@ pub(super) fn compile(written: DescriptorToml) -> Checked<Compiled> {
     let limits = limits(&written.limits, &top.key("limits"))?;
     let naming = naming(&written.symbols, &top.key("symbols"))?;
     let around = Around { endpoints: &endpoints, limits: &limits };
+    if let Some((name, channel)) =
+        written.channels.iter().find(|(_, c)| !written.sockets.contains_key(&c.socket))
+    {
+        let known: Vec<&str> = written.sockets.keys().map(String::as_str).collect();
+        let reason = format!("there is no socket {:?}; there is {}", channel.socket, known.join(", "));
+        return Err(top.key("channels").key(name).key("socket").wrong(reason));
+    }
+    // Sockets compile their own channels, since these share their pointers; then all stand in the order of their names.
+    let mut channels = BTreeMap::new();
     let mut sockets = Vec::new();
-    let mut channels = Vec::new();
-    for (name, channel) in &written.channels {
-        if !written.sockets.contains_key(&channel.socket) {
-            let known: Vec<&str> = written.sockets.keys().map(String::as_str).collect();
-            let reason = format!("there is no socket {:?}; there is {}", channel.socket, known.join(", "));
-            return Err(top.key("channels").key(name).key("socket").wrong(reason));
-        }
+    for (name, socket) in &written.sockets {
+        sockets.push(compile_socket(name, socket, &written.channels, sockets.len(), &around, &mut channels)?);
     }
-    let channel_index = |name: &str| written.channels.keys().position(|key| key == name);
-    for (index, (name, socket)) in written.sockets.iter().enumerate() {
-        let at = top.key("sockets").key(name);
-        let own: Vec<(&String, &ChannelToml)> =
-            written.channels.iter().filter(|(_, channel)| channel.socket == *name).collect();
-        if own.is_empty() {
-            return Err(at.wrong("no channel comes through this socket"));
-        }
-        let mut paths = PathsBuilder::default();
-        let mut route = route(&socket.route, &at.key("route"), &mut paths)?;
-        let mut tags = Vec::new();
-        for (channel_name, channel) in &own {
-            let at = top.key("channels").key(channel_name);
-            let spec =
-                compile_channel(channel_name, channel, index, &socket.route, &around, &mut paths, &at)?;
-            let number = channel_index(channel_name).expect("it is one of them");
-            if matches!(route, Route::Tagged(..)) {
-                let own_name = vec![spec.native.clone()];
-                for tag in channel.frames.as_ref().unwrap_or(&own_name) {
-                    if let Some((_, other)) =
-                        tags.iter().find(|(known, _): &&(Box<[u8]>, usize)| **known == *tag.as_bytes())
-                    {
-                        let other = written.channels.keys().nth(*other).map_or("", String::as_str);
-                        return Err(at.key("frames").wrong(format!("{tag:?} is already a frame of {other}")));
-                    }
-                    tags.push((tag.as_bytes().into(), number));
-                }
-            }
-            channels.push((number, spec));
-        }
-        if let Route::Tagged(_, list) = &mut route {
-            *list = tags;
-        }
-        let unless = slots_of(&socket.route.unless, &at.key("route").key("unless"), &mut paths)?;
-        let mut controls = Vec::new();
-        for (number, control) in socket.control.iter().enumerate() {
-            controls.push(compile_control(control, &at.key("control").key(number), &mut paths)?);
-        }
-        let reading = Reading { paths: paths.build(), route, unless, controls };
-        let Some(endpoint) = endpoints.keys().find(|known| **known == socket.endpoint).copied() else {
-            return Err(at.key("endpoint").wrong(unknown_endpoint(&socket.endpoint, &endpoints)));
-        };
-        let commands = commands(socket, &at)?;
-        let login = socket.login.as_ref().map(|login| compile_login(login, &at.key("login"))).transpose()?;
-        if !(socket.path.is_empty() || socket.path.starts_with('/')) {
-            return Err(at.key("path").wrong("must begin with a slash, or be left out"));
-        }
-        sockets.push(SocketSpec {
-            name: name.clone(),
-            endpoint,
-            path: socket.path.clone(),
-            channels: own.iter().filter_map(|(name, _)| channel_index(name)).collect(),
-            rules: rules(socket, &at)?,
-            commands,
-            reading,
-            login,
-        });
-    }
-    channels.sort_by_key(|(number, _)| *number);
-    let mut channels: Vec<ChannelSpec> = channels.into_iter().map(|(_, channel)| channel).collect();
+    let mut channels: Vec<ChannelSpec> = channels.into_values().collect();
     for (index, (name, channel)) in written.channels.iter().enumerate() {
         let Some(book) = &channel.feeds_book else { continue };
-        let fed = channel_index(book).filter(|fed| channels[*fed].book.is_some());
+        let fed = channels.iter().position(|fed| fed.name.as_str() == book && fed.book.is_some());
         channels[index].feeds_book = Some(fed.ok_or_else(|| {
             let at = top.key("channels").key(name).key("feeds_book");
             at.wrong(format!("there is no channel {book:?} that makes a book"))
@@ -138,6 +83,64 @@ pub(super) fn compile(written: DescriptorToml) -> Checked<Compiled> {
         sockets,
         channels,
         rest,
+    })
+}
+
+/// A socket, and the channels that come through it, each under its number.
+fn compile_socket(
+    name: &str,
+    socket: &SocketToml,
+    all: &BTreeMap<String, ChannelToml>,
+    index: usize,
+    around: &Around<'_>,
+    channels: &mut BTreeMap<usize, ChannelSpec>,
+) -> Checked<SocketSpec> {
+    let top = KeyPath::default();
+    let at = top.key("sockets").key(name);
+    let mut paths = PathsBuilder::default();
+    let mut route = route(&socket.route, &at.key("route"), &mut paths)?;
+    let mut own = Vec::new();
+    for (number, (name, channel)) in all.iter().enumerate().filter(|(_, (_, channel))| channel.socket == name)
+    {
+        let at = top.key("channels").key(name);
+        let spec = compile_channel(name, channel, index, &socket.route, around, &mut paths, &at)?;
+        if let Route::Tagged(_, tags) = &mut route {
+            for tag in channel.frames.as_deref().unwrap_or(std::slice::from_ref(&spec.native)) {
+                if let Some((_, other)) = tags.iter().find(|(known, _)| **known == *tag.as_bytes()) {
+                    let other = all.keys().nth(*other).map_or("", String::as_str);
+                    return Err(at.key("frames").wrong(format!("{tag:?} is already a frame of {other}")));
+                }
+                tags.push((tag.as_bytes().into(), number));
+            }
+        }
+        own.push(number);
+        channels.insert(number, spec);
+    }
+    if own.is_empty() {
+        return Err(at.wrong("no channel comes through this socket"));
+    }
+    let unless = slots_of(&socket.route.unless, &at.key("route").key("unless"), &mut paths)?;
+    let controls = socket.control.iter().enumerate();
+    let controls = controls
+        .map(|(number, control)| compile_control(control, &at.key("control").key(number), &mut paths))
+        .collect::<Checked<_>>()?;
+    let endpoint = match around.endpoints.iter().find(|(known, _)| **known == socket.endpoint) {
+        Some((known, url)) if url.starts_with("ws") => *known,
+        Some(_) => return Err(at.key("endpoint").wrong("must be one that begins with wss:// or ws://")),
+        None => return Err(at.key("endpoint").wrong(unknown_endpoint(&socket.endpoint, around.endpoints))),
+    };
+    if !(socket.path.is_empty() || socket.path.starts_with('/')) {
+        return Err(at.key("path").wrong("must begin with a slash, or be left out"));
+    }
+    Ok(SocketSpec {
+        name: name.to_owned(),
+        endpoint,
+        path: socket.path.clone(),
+        channels: own,
+        rules: rules(socket, &at)?,
+        commands: commands(socket, &at)?,
+        reading: Reading { paths: paths.build(), route, unless, controls },
+        login: socket.login.as_ref().map(|login| compile_login(login, &at.key("login"))).transpose()?,
     })
 }
 
