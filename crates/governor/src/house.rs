@@ -41,6 +41,9 @@ pub(crate) struct House {
     limiter: MakeLimiter,
     notebook: Option<Arc<Notebook>>,
     client: u64,
+    /// How often something was held. Written under the lock; a permit that still finds the number of its grant need not
+    /// take the lock to depart.
+    holds: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -81,8 +84,8 @@ impl House {
             }
         }
         let client = CLIENTS.fetch_add(1, Ordering::Relaxed);
-        let state = Mutex::new(state);
-        Self { venue, limits, clock, budget, settings, limiter, notebook, client, state }
+        let (holds, state) = (AtomicU64::new(0), Mutex::new(state));
+        Self { venue, limits, clock, budget, settings, limiter, notebook, client, holds, state }
     }
 
     /// A permit, if nobody waits and nothing speaks against it.
@@ -180,10 +183,15 @@ impl House {
     }
 
     /// A permit is used: gives back the moment it left.
-    pub(crate) fn depart(&self, charge: Charge, granted_at: Monotonic) -> Result<Monotonic, Expired> {
-        let state = self.lock();
+    pub(crate) fn depart(
+        &self,
+        charge: Charge,
+        granted_at: Monotonic,
+        holds: u64,
+    ) -> Result<Monotonic, Expired> {
         let now = self.clock.monotonic();
-        let is_held = state.held_until(charge.family, now).is_some();
+        let is_held = self.holds.load(Ordering::Acquire) != holds
+            && self.lock().held_until(charge.family, now).is_some();
         if is_held || now.since(granted_at) > self.settings.permit_validity {
             return Err(Expired);
         }
@@ -266,6 +274,7 @@ impl House {
             return;
         }
         let held = state.hold.failing(now, self.cooldown(), jitter);
+        self.holds.fetch_add(1, Ordering::Release);
         drop(state);
         if let Some(held) = held {
             self.tell_hold(&held, None);
@@ -345,6 +354,7 @@ impl House {
             family: ask.family,
             cost: ask.cost,
             granted_at: now,
+            holds: self.holds.load(Ordering::Relaxed),
             charge: Some(charge),
             departed_at: None,
         };
@@ -362,6 +372,7 @@ impl House {
         now: Monotonic,
     ) -> Option<Held> {
         if end.outcome == Outcome::Banned {
+            self.holds.fetch_add(1, Ordering::Release);
             return state.hold.banned(end.sent_at, now, heard.retry_after, self.settings.ban);
         }
         // A success may carry the header, too; it then says nothing about this request.
@@ -370,6 +381,7 @@ impl House {
         if end.outcome != Outcome::Refused && !is_told_to_wait {
             return None;
         }
+        self.holds.fetch_add(1, Ordering::Release);
         let jitter = state.rng.random_range(0.0..=1.0);
         let hold = match self.settings.cooldown_scope {
             Scope::Venue => &mut state.hold,

@@ -95,6 +95,9 @@ impl<T> Lanes<T> {
 
     /// Whose turn it is.
     pub(crate) fn first(&self) -> Option<(Place, &T)> {
+        if self.is_empty() {
+            return None; // as nearly always
+        }
         let lane = self.ranked().into_iter().find(|lane| !self.lines[lane.at()].is_empty())?;
         let (key, who) = self.lines[lane.at()].first_key_value()?;
         Some((Place { lane, key: *key }, who))

@@ -46,7 +46,7 @@ impl Permit {
     /// The request leaves at this moment. The windows count it from here on.
     pub fn depart(mut self) -> Result<Flight, Expired> {
         let charge = self.seat.charge.expect("a permit that has not departed has its charge");
-        let departed_at = self.seat.house.depart(charge, self.seat.granted_at)?;
+        let departed_at = self.seat.house.depart(charge, self.seat.granted_at, self.seat.holds)?;
         self.seat.charge = None;
         self.seat.departed_at = Some(departed_at);
         Ok(Flight { seat: self.seat })
@@ -123,6 +123,8 @@ pub(crate) struct Seat {
     pub(crate) family: FamilyId,
     pub(crate) cost: u32,
     pub(crate) granted_at: Monotonic,
+    /// How many holds there had been then.
+    pub(crate) holds: u64,
     /// Until it has departed.
     pub(crate) charge: Option<Charge>,
     /// From its departure until its end.

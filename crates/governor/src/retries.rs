@@ -71,7 +71,7 @@ impl RetryBudget {
 
 /// 64 bits are enough for centuries, and divide much faster than 128.
 fn ns(length: Duration) -> u64 {
-    u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)
+    length.as_secs().saturating_mul(1_000_000_000).saturating_add(u64::from(length.subsec_nanos()))
 }
 
 #[cfg(test)]
