@@ -26,11 +26,14 @@ const WORTH_REFUSAL: f64 = 300.0;
 const WORTH_MAX: f64 = 1_800.0;
 
 /// An episode younger than this may be over soon: a scout goes ahead at least this often, and the venue is back within
-/// half a minute of its end. One that lasts longer is left alone for longer.
+/// half a minute of its end. One that lasts longer is left alone for longer, and so is one that follows such a one.
 const BRIEF: Duration = Duration::from_secs(120);
 const WAIT_BRIEF_MAX: Duration = Duration::from_secs(20);
 /// A venue that says nothing counts nothing either, so it is asked this often however long it lasts.
 const WAIT_SILENT_MAX: Duration = Duration::from_secs(10);
+
+/// Trouble that comes again within this is no trouble but the venue's way.
+const HABIT: Duration = Duration::from_secs(3_600);
 
 /// A rate that was let through for so long is not refused for being too fast.
 const HELD: Duration = Duration::from_secs(60);
@@ -89,6 +92,8 @@ pub(super) struct Past {
     unexplained: Option<Monotonic>,
     /// How many of those followed each other with some calm between.
     sinking: u32,
+    /// When we last took refusals for trouble that teaches nothing.
+    troubled: Option<Monotonic>,
 }
 
 impl Past {
@@ -106,6 +111,7 @@ impl Past {
             horizon: LATELY,
             unexplained: None,
             sinking: 0,
+            troubled: None,
         }
     }
 }
@@ -119,7 +125,7 @@ impl Pace {
             if was_scout {
                 episode.scout = None;
                 episode.refused_scouts += 1;
-                let is_brief = now.since(episode.began) < BRIEF;
+                let is_brief = now.since(episode.began) < BRIEF && self.past.silence < BRIEF.as_secs_f64();
                 let most = match end.outcome {
                     Outcome::TimedOut => WAIT_SILENT_MAX,
                     _ if is_brief => WAIT_BRIEF_MAX,
@@ -249,7 +255,8 @@ impl Pace {
         if !explored && is_fresh && self.past.explored {
             self.past.horizon = (self.past.horizon * 2).min(HORIZON_MAX);
         } else if explored && self.ceiling.is_some() && self.rate > 1.06 * before {
-            self.past.horizon = (self.past.horizon / 2).max(LATELY);
+            let shut = Duration::from_secs_f64(self.past.silence).min(HORIZON_MAX);
+            self.past.horizon = (self.past.horizon / 2).max(LATELY).max(shut);
         }
     }
 
@@ -301,8 +308,13 @@ impl Pace {
         if episode.explored {
             self.probe_after = self.probe_after.max(WORTH * self.past.silence);
         }
+        if episode.refused_scouts > 0 {
+            // The door stays shut until the venue's window is over: it is at least that long.
+            self.past.horizon = self.past.horizon.max(silence.min(HORIZON_MAX));
+        }
         let is_trouble = episode.refused_scouts > 0 || episode.is_silence;
-        if let Some(before) = episode.before.filter(|_| is_trouble) {
+        let is_habit = self.past.troubled.is_some_and(|at| now.since(at) < HABIT);
+        if let Some(before) = episode.before.filter(|_| is_trouble && !is_habit) {
             self.restore(before, now);
         }
         if episode.probed {
@@ -326,6 +338,7 @@ impl Pace {
             silence: self.past.silence,
             patience: self.past.patience,
             anchor: now,
+            troubled: Some(now),
             ..past
         };
     }
