@@ -17,6 +17,11 @@ mod machine;
 mod memory;
 mod parse_books;
 mod passthrough;
+mod peer_depth;
+mod peer_file;
+mod peer_tape;
+mod peer_trade;
+mod peers;
 mod permit;
 mod pipeline;
 mod poll;
@@ -26,6 +31,8 @@ mod sink_file;
 mod sink_mongo;
 mod spool;
 mod tape;
+mod ws_pipe;
+mod ws_server;
 
 use std::path::PathBuf;
 
@@ -88,6 +95,26 @@ static BENCHES: &[Bench] = &[
         about: "one venue refuses, is silent or answers garbage: the others' rates, and how soon it is back",
         run: isolation::run,
     },
+    Bench {
+        name: "peer-depth",
+        about: "Binance depth messages to a book that is kept, beside cryptofeed and barter-data",
+        run: peer_depth::run,
+    },
+    Bench {
+        name: "peer-trade",
+        about: "Binance trades to records, beside cryptofeed and barter-data",
+        run: peer_trade::run,
+    },
+    Bench {
+        name: "peer-file",
+        about: "Binance trades to lines of a file, beside cryptofeed and json.dumps",
+        run: peer_file::run,
+    },
+    Bench {
+        name: "ws-pipe",
+        about: "frames from a socket to spool and file, beside reading and discarding, and cryptofeed",
+        run: ws_pipe::run,
+    },
     Bench { name: "memory", about: "memory over ten million records", run: memory::run },
 ];
 
@@ -120,6 +147,12 @@ pub struct BenchArgs {
     /// The Python of the benches that have a side in it
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
     python: PathBuf,
+    /// Only beside this peer, for the benches that have several: cryptofeed or barter
+    #[arg(long, value_name = "PEER")]
+    against: Option<String>,
+    /// The barter-data peer, built from crates/bench/peers/barter
+    #[arg(long, value_name = "PROGRAM")]
+    barter: Option<PathBuf>,
     /// Print the result as JSON on standard output
     #[arg(long)]
     json: bool,
@@ -128,6 +161,11 @@ pub struct BenchArgs {
 impl BenchArgs {
     fn rounds(&self) -> usize {
         self.rounds.unwrap_or(7)
+    }
+
+    /// Whether that peer is wanted.
+    fn is_against(&self, peer: &str) -> bool {
+        self.against.as_ref().is_none_or(|wanted| wanted == peer)
     }
 
     /// A folder on the disk to be measured, removed afterwards. Not `/tmp`, which may be memory.

@@ -27,8 +27,10 @@ use tungstenite::http::{HeaderValue, Uri};
 use tungstenite::protocol::WebSocketConfig;
 use tungstenite::{Error, Message, WebSocket};
 
-/// What one read may bring.
-const READ_BUFFER: usize = 128 << 10;
+/// What one read from the network may bring.
+const READ_AHEAD: usize = 64 << 10;
+/// What tungstenite is handed of it at once. It clears as much memory each time, so it is small.
+const READ_BUFFER: usize = 8 << 10;
 /// What may wait to be written: a venue that reads nothing is given up when it is more.
 const WRITE_BUFFER_MAX: usize = 1 << 20;
 /// Beyond this a frame costs the connection, whatever the venue allows: it would have to be held in memory.
@@ -138,7 +140,7 @@ impl Dialer {
         };
         let mut request = url.into_client_request().map_err(|_| wrong())?;
         request.headers_mut().insert("user-agent", self.user_agent.clone());
-        shake_hands(request, Pipe { stream, waker: Waker::noop().clone() }).await
+        shake_hands(request, Pipe::new(stream)).await
     }
 }
 
@@ -269,6 +271,10 @@ impl Socket {
 struct Pipe {
     stream: Stream,
     waker: Waker,
+    /// What was read and not yet handed on: `ahead[at..end]`.
+    ahead: Box<[u8]>,
+    at: usize,
+    end: usize,
 }
 
 enum Stream {
@@ -277,6 +283,24 @@ enum Stream {
 }
 
 impl Pipe {
+    fn new(stream: Stream) -> Self {
+        let ahead = vec![0; READ_AHEAD].into_boxed_slice();
+        Self { stream, waker: Waker::noop().clone(), ahead, at: 0, end: 0 }
+    }
+
+    /// Reads into what is empty.
+    fn read_ahead(&mut self) -> io::Result<()> {
+        let mut ahead = std::mem::take(&mut self.ahead);
+        let read = self.with(|stream, cx| {
+            let mut buffer = ReadBuf::new(&mut ahead);
+            ready!(stream.poll_read(cx, &mut buffer))?;
+            Poll::Ready(Ok(buffer.filled().len()))
+        });
+        self.ahead = ahead;
+        (self.at, self.end) = (0, read?);
+        Ok(())
+    }
+
     fn with<T>(
         &mut self,
         act: impl FnOnce(Pin<&mut dyn Duplex>, &mut Context<'_>) -> Poll<io::Result<T>>,
@@ -299,11 +323,13 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Duplex for T {}
 
 impl Read for Pipe {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.with(|stream, cx| {
-            let mut buffer = ReadBuf::new(buffer);
-            ready!(stream.poll_read(cx, &mut buffer))?;
-            Poll::Ready(Ok(buffer.filled().len()))
-        })
+        if self.at == self.end {
+            self.read_ahead()?;
+        }
+        let len = buffer.len().min(self.end - self.at);
+        buffer[..len].copy_from_slice(&self.ahead[self.at..self.at + len]);
+        self.at += len;
+        Ok(len)
     }
 }
 

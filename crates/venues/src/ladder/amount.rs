@@ -1,129 +1,194 @@
 //! Prices and sizes: read from the venue's text, exact, never a float.
 //!
-//! A price becomes a key, its value in units of 10⁻¹⁸, so that prices compare as whole numbers whatever their spelling.
-//! Of a size only matters whether it is zero. Both keep their text elsewhere.
+//! A price is a whole number and how many of its digits are behind the point; a ladder makes all its prices whole
+//! numbers of one unit, so that they compare as such whatever their spelling. Of a size only matters whether it is
+//! zero. Both keep their text elsewhere.
 
 use super::verdict::Why;
 
-/// Digits behind the point that a key can hold.
-const PLACES: usize = 18;
+/// Digits that are behind the point at most.
+pub(super) const PLACES_MAX: u8 = 18;
+/// Digits that always fit.
+const DIGITS_MAX: usize = 19;
 
-/// Powers of ten up to `PLACES`.
-const POWERS: [u64; PLACES + 1] = {
-    let mut powers = [1; PLACES + 1];
+/// Powers of ten.
+const POWERS: [u64; PLACES_MAX as usize + 1] = {
+    let mut powers = [1; PLACES_MAX as usize + 1];
     let mut at = 1;
-    while at <= PLACES {
+    while at < powers.len() {
         powers[at] = powers[at - 1] * 10;
         at += 1;
     }
     powers
 };
 
-/// What was read: where the text ends, and what it is worth.
-pub(super) struct Amount {
-    /// The first byte behind the digits.
-    pub(super) end: usize,
-    /// All digits as one number, if at most 19 of them; see `key`.
-    mantissa: u64,
-    digits: usize,
-    decimals: usize,
-    /// Whether there is an exponent.
-    scaled: bool,
+/// A price: `mantissa` × 10^-`places`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Price {
+    pub(super) mantissa: u64,
+    pub(super) places: u8,
 }
 
-impl Amount {
-    /// Reads the number that begins at `at`, in JSON's spelling. Where the JSON has quotes they are the caller's.
-    #[inline]
-    pub(super) fn read(bytes: &[u8], start: usize) -> Result<Self, Why> {
-        let mut at = start;
-        let mut mantissa = 0_u64;
-        while let Some(digit) = digit_at(bytes, at) {
-            mantissa = mantissa.wrapping_mul(10).wrapping_add(digit);
-            at += 1;
-        }
-        let whole = at - start;
-        if whole == 0 {
-            return Err(if bytes.get(at) == Some(&b'-') { Why::Negative } else { Why::NotANumber });
-        }
-        if whole > 1 && bytes[start] == b'0' {
-            return Err(Why::NotANumber);
-        }
-        let mut decimals = 0;
+impl Price {
+    /// Reads the price that begins at `start`, in JSON's spelling; where it has quotes they are the caller's. Gives
+    /// back where it ends.
+    #[inline(always)]
+    pub(super) fn read(bytes: &[u8], start: usize) -> Result<(Self, usize), Why> {
+        let (mut mantissa, point) = whole(bytes, start)?;
+        let mut at = point;
         if bytes.get(at) == Some(&b'.') {
             at += 1;
-            let point = at;
+            if let Some(eight) = eight_digits(bytes, at) {
+                mantissa = mantissa.wrapping_mul(100_000_000).wrapping_add(value_of(eight));
+                at += 8;
+            }
             while let Some(digit) = digit_at(bytes, at) {
                 mantissa = mantissa.wrapping_mul(10).wrapping_add(digit);
                 at += 1;
             }
-            decimals = at - point;
-            if decimals == 0 {
+            if at == point + 1 {
                 return Err(Why::NotANumber);
             }
         }
-        let mut amount = Self { end: at, mantissa, digits: whole + decimals, decimals, scaled: false };
-        if let Some(b'e' | b'E') = bytes.get(at) {
-            amount.scaled = true;
-            at += 1 + usize::from(matches!(bytes.get(at + 1), Some(b'+' | b'-')));
-            let power = at;
-            while digit_at(bytes, at).is_some() {
-                at += 1;
-            }
-            if power == at {
-                return Err(Why::NotANumber);
-            }
-            amount.end = at;
+        let places = (at - point).saturating_sub(1);
+        let short = point - start + places <= DIGITS_MAX && places <= usize::from(PLACES_MAX);
+        if !short || matches!(bytes.get(at), Some(b'e' | b'E')) {
+            let end = exponent_end(bytes, at)?;
+            return Ok((Self::read_long(&bytes[start..end])?, end));
         }
-        Ok(amount)
+        Ok((Self { mantissa, places: places as u8 }, at))
     }
 
-    /// Whether it is zero, in whatever spelling. `text` is what was read.
-    #[inline]
-    pub(super) fn is_zero(&self, text: &[u8]) -> bool {
-        if self.digits <= 19 { self.mantissa == 0 } else { slow_digits(text).all(|digit| digit == b'0') }
-    }
-
-    /// The value in units of 10⁻¹⁸. `text` is what was read.
-    #[inline]
-    pub(super) fn key(&self, text: &[u8]) -> Result<u128, Why> {
-        if self.digits <= 19 && self.decimals <= PLACES && !self.scaled {
-            return Ok(u128::from(self.mantissa) * u128::from(POWERS[PLACES - self.decimals]));
-        }
-        self.slow_key(text)
-    }
-
-    /// The same for long texts and exponents.
+    /// A price in a longer spelling, which [`Self::read`] has found sound.
     #[cold]
-    fn slow_key(&self, text: &[u8]) -> Result<u128, Why> {
-        let exponent = match text.iter().position(|&byte| byte | 0x20 == b'e') {
-            Some(at) => std::str::from_utf8(&text[at + 1..])
-                .ok()
-                .and_then(|power| power.parse::<i32>().ok())
-                .filter(|power| power.abs() <= 64)
-                .ok_or(Why::TooPrecise)?,
-            None => 0,
+    fn read_long(text: &[u8]) -> Result<Self, Why> {
+        let (digits, power) = match text.iter().position(|byte| byte | 0x20 == b'e') {
+            Some(at) => (&text[..at], &text[at + 1..]),
+            None => (text, &b"0"[..]),
         };
+        let power: i32 =
+            std::str::from_utf8(power).ok().and_then(|text| text.parse().ok()).ok_or(Why::TooPrecise)?;
+        let decimals =
+            digits.iter().position(|byte| *byte == b'.').map_or(0, |point| digits.len() - point - 1);
         let mut value = 0_u128;
-        for digit in slow_digits(text) {
+        for digit in digits.iter().filter(|byte| byte.is_ascii_digit()) {
             let next = value.checked_mul(10).and_then(|value| value.checked_add(u128::from(digit - b'0')));
             value = next.ok_or(Why::TooPrecise)?;
         }
-        let mut places = i32::try_from(PLACES).expect("a small constant") + exponent
-            - i32::try_from(self.decimals).map_err(|_| Why::TooPrecise)?;
-        while places < 0 && value.is_multiple_of(10) && value != 0 {
+        if value == 0 {
+            return Ok(Self { mantissa: 0, places: 0 });
+        }
+        let mut places = i64::try_from(decimals).map_err(|_| Why::TooPrecise)? - i64::from(power);
+        while places > 0 && value.is_multiple_of(10) {
             value /= 10;
+            places -= 1;
+        }
+        while places < 0 && value <= u128::from(u64::MAX) {
+            value *= 10;
             places += 1;
         }
-        if value == 0 {
-            return Ok(0);
+        let places = u8::try_from(places).ok().filter(|places| *places <= PLACES_MAX);
+        match (u64::try_from(value), places) {
+            (Ok(mantissa), Some(places)) => Ok(Self { mantissa, places }),
+            _ => Err(Why::TooPrecise),
         }
-        let power = u32::try_from(places).ok().and_then(|places| 10_u128.checked_pow(places));
-        power.and_then(|power| value.checked_mul(power)).filter(|key| *key < KEY_MAX).ok_or(Why::TooPrecise)
+    }
+
+    /// In units of 10^-`places`, if that is a whole number and not too large.
+    #[inline]
+    pub(super) fn in_units(self, places: u8) -> Option<u64> {
+        if self.places == places {
+            return Some(self.mantissa);
+        }
+        if self.places < places {
+            return self.mantissa.checked_mul(POWERS[usize::from(places - self.places)]);
+        }
+        let power = POWERS[usize::from(self.places - places)];
+        self.mantissa.is_multiple_of(power).then(|| self.mantissa / power)
+    }
+
+    /// The fewest places that hold it.
+    pub(super) fn places_needed(mut self) -> u8 {
+        while self.places > 0 && self.mantissa.is_multiple_of(10) {
+            self.mantissa /= 10;
+            self.places -= 1;
+        }
+        self.places
     }
 }
 
-/// Keys are below this, so that the complement of one (see `half`) is never mistaken for another.
-const KEY_MAX: u128 = u128::MAX / 2;
+/// Reads the size that begins at `start`, likewise: whether it is zero, and where it ends.
+#[inline(always)]
+pub(super) fn read_size(bytes: &[u8], start: usize) -> Result<(bool, usize), Why> {
+    // Wrapping may make zero of a long number; so the digits are gathered, not added up.
+    let mut at = start;
+    let mut any = 0;
+    while let Some(digit) = digit_at(bytes, at) {
+        any |= digit;
+        at += 1;
+    }
+    check_whole(bytes, start, at)?;
+    if bytes.get(at) == Some(&b'.') {
+        at += 1;
+        let behind = at;
+        if let Some(eight) = eight_digits(bytes, at) {
+            any |= eight ^ ZEROS;
+            at += 8;
+        }
+        while let Some(digit) = digit_at(bytes, at) {
+            any |= digit;
+            at += 1;
+        }
+        if at == behind {
+            return Err(Why::NotANumber);
+        }
+    }
+    if let Some(b'e' | b'E') = bytes.get(at) {
+        at = exponent_end(bytes, at)?;
+    }
+    Ok((any == 0, at))
+}
+
+/// The end of a number of JSON that nobody needs, its sign behind us.
+pub(super) fn number_end(bytes: &[u8], start: usize) -> Result<usize, Why> {
+    read_size(bytes, start).map(|(_, end)| end)
+}
+
+/// The digits before the point.
+#[inline]
+fn whole(bytes: &[u8], start: usize) -> Result<(u64, usize), Why> {
+    let mut at = start;
+    let mut mantissa = 0_u64;
+    while let Some(digit) = digit_at(bytes, at) {
+        mantissa = mantissa.wrapping_mul(10).wrapping_add(digit);
+        at += 1;
+    }
+    check_whole(bytes, start, at)?;
+    Ok((mantissa, at))
+}
+
+#[inline]
+fn check_whole(bytes: &[u8], start: usize, end: usize) -> Result<(), Why> {
+    match end - start {
+        0 if bytes.get(start) == Some(&b'-') => Err(Why::Negative),
+        0 => Err(Why::NotANumber),
+        1 => Ok(()),
+        _ if bytes[start] == b'0' => Err(Why::NotANumber),
+        _ => Ok(()),
+    }
+}
+
+/// Behind an exponent, if there is one at `at`.
+#[cold]
+fn exponent_end(bytes: &[u8], at: usize) -> Result<usize, Why> {
+    let Some(b'e' | b'E') = bytes.get(at) else { return Ok(at) };
+    let power = at + 1 + usize::from(matches!(bytes.get(at + 1), Some(b'+' | b'-')));
+    let mut end = power;
+    while digit_at(bytes, end).is_some() {
+        end += 1;
+    }
+    if end == power { Err(Why::NotANumber) } else { Ok(end) }
+}
 
 #[inline]
 fn digit_at(bytes: &[u8], at: usize) -> Option<u64> {
@@ -131,10 +196,26 @@ fn digit_at(bytes: &[u8], at: usize) -> Option<u64> {
     (digit < 10).then_some(u64::from(digit))
 }
 
-/// The digits before any exponent.
-fn slow_digits(text: &[u8]) -> impl Iterator<Item = u8> {
-    let mantissa = text.iter().copied().take_while(|byte| byte | 0x20 != b'e');
-    mantissa.filter(u8::is_ascii_digit)
+/// Eight characters `0`.
+const ZEROS: u64 = 0x3030_3030_3030_3030;
+
+/// Eight characters that are all digits, the first in the lowest byte.
+#[inline]
+fn eight_digits(bytes: &[u8], at: usize) -> Option<u64> {
+    const HIGH: u64 = 0xf0f0_f0f0_f0f0_f0f0;
+    let word = u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?);
+    // The high half of a digit is 3, also after 6 was added to its low half.
+    let digits = word & HIGH == ZEROS && word.wrapping_add(0x0606_0606_0606_0606) & HIGH == ZEROS;
+    digits.then_some(word)
+}
+
+/// The number that eight digits make: pairs, then fours, then all.
+#[inline]
+fn value_of(eight: u64) -> u64 {
+    let ones = eight ^ ZEROS;
+    let pairs = ones.wrapping_mul(10).wrapping_add(ones >> 8) & 0x00ff_00ff_00ff_00ff;
+    let fours = pairs.wrapping_mul(100).wrapping_add(pairs >> 16) & 0x0000_ffff_0000_ffff;
+    fours.wrapping_mul(10_000).wrapping_add(fours >> 32) & 0xffff_ffff
 }
 
 /// A whole number with a sign, as sequences and checksums are.
@@ -154,31 +235,41 @@ pub(super) fn integer(text: &[u8]) -> Option<i64> {
 mod tests {
     use super::*;
 
-    fn key(text: &str) -> Result<u128, Why> {
-        let amount = Amount::read(text.as_bytes(), 0)?;
-        if amount.end != text.len() { Err(Why::NotANumber) } else { amount.key(text.as_bytes()) }
+    fn price(text: &str) -> Result<Price, Why> {
+        let (price, end) = Price::read(text.as_bytes(), 0)?;
+        if end == text.len() { Ok(price) } else { Err(Why::NotANumber) }
     }
 
     #[test]
-    fn a_key_is_the_value_whatever_the_spelling() {
-        let one = 10_u128.pow(18);
-        for (text, expected) in [
-            ("1", one),
-            ("1.0", one),
-            ("1.00000000", one),
-            ("1e0", one),
-            ("100E-2", one),
-            ("0.1e+1", one),
-            ("1.0000000000000000000000", one),
-            ("0.000000000000000001", 1),
-            ("61837.64000000", 61_837_640 * one / 1000),
-            ("12345678901234567890", 12_345_678_901_234_567_890 * one),
-            ("0", 0),
-            ("0.00", 0),
-            ("0e9", 0),
+    fn a_price_is_its_value_whatever_the_spelling() {
+        for (text, places, units) in [
+            ("1", 0, 1),
+            ("1.0", 0, 1),
+            ("1.0", 4, 10_000),
+            ("1.00000000", 0, 1),
+            ("1e0", 0, 1),
+            ("100E-2", 0, 1),
+            ("0.1e+1", 0, 1),
+            ("12e3", 0, 12_000),
+            ("1.0000000000000000000000", 0, 1),
+            ("0.000000000000000001", 18, 1),
+            ("61837.64000000", 8, 6_183_764_000_000),
+            ("61837.64000000", 2, 6_183_764),
+            ("0.123456789", 9, 123_456_789),
+            ("0.12345678901", 11, 12_345_678_901),
+            ("1.9876543", 7, 19_876_543),
+            ("123456789012.00000000", 0, 123_456_789_012),
+            ("9999999999999999999", 0, 9_999_999_999_999_999_999),
+            ("0", 0, 0),
+            ("0.00", 0, 0),
+            ("0e9", 0, 0),
         ] {
-            assert_eq!(key(text), Ok(expected), "{text}");
+            assert_eq!(price(text).unwrap().in_units(places), Some(units), "{text}");
         }
+        assert_eq!(price("1.25").unwrap().in_units(1), None);
+        assert_eq!(price("100000000000.5").unwrap().in_units(18), None);
+        assert_eq!(price("61837.64000000").unwrap().places_needed(), 2);
+        assert_eq!(price("0.00000000").unwrap().places_needed(), 0);
     }
 
     #[test]
@@ -193,12 +284,28 @@ mod tests {
             ("1e", Why::NotANumber),
             ("1e-", Why::NotANumber),
             ("1 ", Why::NotANumber),
+            ("1.1234567/", Why::NotANumber),
+            ("1.1234567:", Why::NotANumber),
             ("0.0000000000000000001", Why::TooPrecise),
             ("1e99", Why::TooPrecise),
             ("1e99999999999", Why::TooPrecise),
+            ("1e-99999999999", Why::TooPrecise),
+            ("99999999999999999999", Why::TooPrecise),
             ("999999999999999999999999", Why::TooPrecise),
         ] {
-            assert_eq!(key(text), Err(why), "{text}");
+            assert_eq!(price(text), Err(why), "{text}");
+            let size = read_size(text.as_bytes(), 0).map(|(_, end)| end == text.len());
+            assert!(why == Why::TooPrecise || size == Err(why) || size == Ok(false), "{text} {size:?}");
+        }
+    }
+
+    #[test]
+    fn eight_digits_at_once_are_the_digits_one_by_one() {
+        for number in (0..100_000_000).step_by(9_973) {
+            let text = format!("7.{number:08}");
+            let (price, end) = Price::read(text.as_bytes(), 0).unwrap();
+            assert_eq!((price.mantissa, price.places, end), (700_000_000 + number, 8, 10), "{text}");
+            assert_eq!(read_size(text[..10].replace('7', "0").as_bytes(), 0).unwrap().1, 10);
         }
     }
 
@@ -207,14 +314,16 @@ mod tests {
         for (text, zero) in [
             ("0", true),
             ("0.00000000", true),
+            ("0.0000000", true),
+            ("0.00000001", false),
+            ("0.10000000", false),
             ("0.00000000000000000000000000", true),
             ("0.00000000000000000000000001", false),
-            // Ten times two to the power of 64: the wrapped product is zero.
+            // Ten times two to the power of 64: a wrapped product would be zero.
             ("184467440737095516160", false),
             ("0e5", true),
         ] {
-            let amount = Amount::read(text.as_bytes(), 0).unwrap();
-            assert_eq!(amount.is_zero(text.as_bytes()), zero, "{text}");
+            assert_eq!(read_size(text.as_bytes(), 0), Ok((zero, text.len())), "{text}");
         }
     }
 

@@ -1,8 +1,8 @@
 //! One side of a book: its levels in order, the best at the end, where most changes happen.
 //!
-//! Keys and texts lie in two vectors, so that looking for a price touches little memory. A side is always ascending by
-//! rank; the rank of a bid is its key and that of an ask is the key's complement, so that the best is the greatest on
-//! both.
+//! Ranks and texts lie in two vectors, so that looking for a price touches little memory. A side is always ascending by
+//! rank; the rank of a bid is its price in units and that of an ask is the complement, so that the best is the greatest
+//! on both.
 
 use super::scan::{Change, TEXT_MAX};
 
@@ -14,13 +14,28 @@ pub(super) struct Texts {
     size_len: u8,
 }
 
+/// A text up to this long is copied as so many bytes, whatever its length: what is behind it does not matter.
+const SHORT: usize = 16;
+
 impl Texts {
+    const NONE: Self = Self { bytes: [0; TEXT_MAX], price_len: 0, size_len: 0 };
+
+    /// Takes the texts of a change. Written where it stays: made elsewhere and moved, it would be waited for.
     #[inline]
-    fn new(price: &[u8], size: &[u8]) -> Self {
-        let mut bytes = [0; TEXT_MAX];
-        bytes[..price.len()].copy_from_slice(price);
-        bytes[price.len()..price.len() + size.len()].copy_from_slice(size);
-        Self { bytes, price_len: price.len() as u8, size_len: size.len() as u8 }
+    fn take(&mut self, change: &Change, message: &[u8]) {
+        let (price, size) = (change.price_text(message), change.size_text(message));
+        (self.price_len, self.size_len) = (price.len() as u8, size.len() as u8);
+        let short = |at: u32| message.get(at as usize..)?.first_chunk::<SHORT>();
+        if price.len() <= SHORT
+            && size.len() <= SHORT
+            && let (Some(price_16), Some(size_16)) = (short(change.price_at), short(change.size_at))
+        {
+            self.bytes[..SHORT].copy_from_slice(price_16);
+            self.bytes[price.len()..price.len() + SHORT].copy_from_slice(size_16);
+            return;
+        }
+        self.bytes[..price.len()].copy_from_slice(price);
+        self.bytes[price.len()..price.len() + size.len()].copy_from_slice(size);
     }
 
     pub(super) fn price(&self) -> &[u8] {
@@ -35,7 +50,7 @@ impl Texts {
 /// One side of a book.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Half {
-    ranks: Vec<u128>,
+    ranks: Vec<u64>,
     texts: Vec<Texts>,
 }
 
@@ -50,26 +65,35 @@ impl Half {
     }
 
     /// The rank of the best level.
-    pub(super) fn best(&self) -> Option<u128> {
+    pub(super) fn best(&self) -> Option<u64> {
         self.ranks.last().copied()
+    }
+
+    /// Makes the unit smaller: each rank is the rank of `ask ? !price : price`, and the price becomes `factor` times as
+    /// many units. False: one of them would be too many, and nothing is to be used any more.
+    pub(super) fn rescale(&mut self, factor: u64, ask: bool) -> bool {
+        self.ranks.iter_mut().all(|rank| {
+            let price = if ask { !*rank } else { *rank };
+            let Some(price) = price.checked_mul(factor) else { return false };
+            *rank = if ask { !price } else { price };
+            true
+        })
     }
 
     /// Sets the size at a price.
     #[inline]
-    pub(super) fn set(&mut self, rank: u128, price: &[u8], size: &[u8]) {
-        let texts = Texts::new(price, size);
-        match self.find(rank) {
-            Ok(at) => self.texts[at] = texts,
-            Err(at) => {
-                self.ranks.insert(at, rank);
-                self.texts.insert(at, texts);
-            }
-        }
+    pub(super) fn set(&mut self, change: &Change, message: &[u8]) {
+        let at = self.find(change.rank).unwrap_or_else(|at| {
+            self.ranks.insert(at, change.rank);
+            self.texts.insert(at, Texts::NONE);
+            at
+        });
+        self.texts[at].take(change, message);
     }
 
     /// Removes a price; it need not be there.
     #[inline]
-    pub(super) fn remove(&mut self, rank: u128) {
+    pub(super) fn remove(&mut self, rank: u64) {
         if let Ok(at) = self.find(rank) {
             self.ranks.remove(at);
             self.texts.remove(at);
@@ -79,25 +103,24 @@ impl Half {
     /// Merges changes that are ascending by rank; of equal ones the last counts. Only the levels above the least of
     /// them are touched.
     pub(super) fn merge(&mut self, changes: &[&Change], message: &[u8]) {
-        let Some(least) = changes.first().map(|change| change.rank()) else { return };
+        let Some(least) = changes.first().map(|change| change.rank) else { return };
         let from = self.find(least).unwrap_or_else(|at| at);
         let ranks = self.ranks.split_off(from);
         let texts = self.texts.split_off(from);
         let mut before = ranks.into_iter().zip(texts).peekable();
         let mut changes = changes.iter().peekable();
         while let Some(change) = changes.next() {
-            let rank = change.rank();
+            let rank = change.rank;
             while let Some((kept, texts)) = before.next_if(|(kept, _)| *kept < rank) {
                 self.ranks.push(kept);
                 self.texts.push(texts);
             }
-            if changes.peek().is_some_and(|next| next.rank() == rank) {
+            if changes.peek().is_some_and(|next| next.rank == rank) {
                 continue;
             }
             let _ = before.next_if(|(kept, _)| *kept == rank);
             if !change.gone {
-                self.ranks.push(rank);
-                self.texts.push(Texts::new(change.price(message), change.size(message)));
+                self.add(change, message);
             }
         }
         for (kept, texts) in before {
@@ -107,13 +130,19 @@ impl Half {
     }
 
     /// Adds a level above all others. False: it is not above.
-    pub(super) fn push(&mut self, rank: u128, price: &[u8], size: &[u8]) -> bool {
-        if self.best().is_some_and(|best| best >= rank) {
-            return false;
+    pub(super) fn push(&mut self, change: &Change, message: &[u8]) -> bool {
+        let above = self.best().is_none_or(|best| best < change.rank);
+        if above {
+            self.add(change, message);
         }
-        self.ranks.push(rank);
-        self.texts.push(Texts::new(price, size));
-        true
+        above
+    }
+
+    fn add(&mut self, change: &Change, message: &[u8]) {
+        self.ranks.push(change.rank);
+        let mut texts = Texts::NONE;
+        texts.take(change, message);
+        self.texts.push(texts);
     }
 
     /// Keeps the best levels.
@@ -132,7 +161,7 @@ impl Half {
 
     /// Where a rank is or would be. Looks from the best level outwards in growing steps, then in between.
     #[inline]
-    fn find(&self, rank: u128) -> Result<usize, usize> {
+    fn find(&self, rank: u64) -> Result<usize, usize> {
         let mut above = self.ranks.len();
         let mut step = 4;
         // Everything from `above` on is greater than `rank`.

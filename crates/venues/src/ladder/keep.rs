@@ -157,12 +157,61 @@ impl Ladder {
         }
     }
 
+    /// Gives each change its rank. The unit is the smallest that a snapshot needs, and becomes smaller if a change needs
+    /// that.
+    pub(super) fn rank(&mut self, scan: &mut Scan, at: usize, anew: bool) -> Result<(), Unreadable> {
+        let too_precise = Unreadable { why: Why::TooPrecise, at: 0 };
+        let own = |change: &&mut Change| usize::from(change.item) == at;
+        if anew {
+            let places = scan.changes.iter_mut().filter(own).map(|change| change.price.places);
+            self.places = places.max().unwrap_or(0);
+        }
+        for change in scan.changes.iter_mut().filter(own) {
+            let units = match change.price.in_units(self.places) {
+                Some(units) => units,
+                None if anew => return self.rank_in_fewest(scan, at),
+                None => {
+                    let places = change.price.places_needed();
+                    if places <= self.places || !self.rescale(places) {
+                        return Err(too_precise);
+                    }
+                    // Those before it have the old unit: begin again. There are few units to go through.
+                    return self.rank(scan, at, false);
+                }
+            };
+            change.rank = if change.ask { !units } else { units };
+        }
+        Ok(())
+    }
+
+    /// The same for a snapshot whose prices only fit without the zeros at their ends.
+    #[cold]
+    fn rank_in_fewest(&mut self, scan: &mut Scan, at: usize) -> Result<(), Unreadable> {
+        let own = |change: &&mut Change| usize::from(change.item) == at;
+        let needed = scan.changes.iter_mut().filter(own).map(|change| change.price.places_needed());
+        self.places = needed.max().unwrap_or(0);
+        for change in scan.changes.iter_mut().filter(own) {
+            let units =
+                change.price.in_units(self.places).ok_or(Unreadable { why: Why::TooPrecise, at: 0 })?;
+            change.rank = if change.ask { !units } else { units };
+        }
+        Ok(())
+    }
+
+    /// Makes the unit of the book smaller.
+    #[cold]
+    fn rescale(&mut self, places: u8) -> bool {
+        let factor = 10_u64.pow(u32::from(places - self.places));
+        self.places = places;
+        self.bids.rescale(factor, false) && self.asks.rescale(factor, true)
+    }
+
     /// Merges many changes. Of two for one price the later counts.
     pub(super) fn apply_many(&mut self, message: &[u8], scan: &Scan, at: usize) {
         for (ask, half) in [(false, &mut self.bids), (true, &mut self.asks)] {
             let own = |change: &&Change| usize::from(change.item) == at && change.ask == ask;
             let mut changes: Vec<&Change> = scan.changes.iter().filter(own).collect();
-            changes.sort_by_key(|change| change.rank());
+            changes.sort_by_key(|change| change.rank);
             half.merge(&changes, message);
         }
     }
@@ -171,13 +220,14 @@ impl Ladder {
     pub(super) fn replace(&mut self, message: &[u8], scan: &mut Scan, at: usize) -> Result<(), Unreadable> {
         self.bids.clear();
         self.asks.clear();
+        self.rank(scan, at, true)?;
         let mut levels: Vec<_> =
             scan.changes.iter().filter(|change| usize::from(change.item) == at).collect();
         // A venue sends best first or best last; either is a run, and sorting runs is quick.
-        levels.sort_by_key(|change| (change.ask, change.rank()));
+        levels.sort_by_key(|change| (change.ask, change.rank));
         for change in levels.into_iter().filter(|change| !change.gone) {
             let half = if change.ask { &mut self.asks } else { &mut self.bids };
-            if !half.push(change.rank(), change.price(message), change.size(message)) {
+            if !half.push(change, message) {
                 return Err(Unreadable { why: Why::PriceTwice, at: 0 });
             }
         }

@@ -55,6 +55,8 @@ pub struct Ladder {
     instrument: Box<[u8]>,
     state: LadderState,
     epoch: u32,
+    /// Prices are whole numbers of 10^-`places`.
+    places: u8,
     bids: Half,
     asks: Half,
     chain: Chain,
@@ -98,6 +100,7 @@ impl Ladder {
             instrument: instrument.as_bytes().into(),
             state: LadderState::Empty,
             epoch: 0,
+            places: 0,
             bids: Half::default(),
             asks: Half::default(),
             chain: Chain::new(plan.sequence),
@@ -331,7 +334,8 @@ impl Ladder {
             LadderState::Buffering => return self.keep(message, numbers),
             LadderState::Live => {}
         }
-        if let Err(unreadable) = self.find_changes(reading, kind, message, scan, at) {
+        let found = self.find_changes(reading, kind, message, scan, at);
+        if let Err(unreadable) = found.and_then(|()| self.rank(scan, at, false)) {
             return self.refuse(unreadable);
         }
         // A hash that was not met by the batch before is not met any more.
@@ -372,9 +376,9 @@ impl Ladder {
     fn apply(&mut self, change: &Change, message: &[u8]) {
         let half = if change.ask { &mut self.asks } else { &mut self.bids };
         if change.gone {
-            half.remove(change.rank());
+            half.remove(change.rank);
         } else {
-            half.set(change.rank(), change.price(message), change.size(message));
+            half.set(change, message);
         }
     }
 

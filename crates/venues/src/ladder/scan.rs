@@ -4,7 +4,9 @@
 //! Memory is used again from message to message. Strings are not unescaped; a noted member that has a backslash is
 //! marked, and whoever compares it does the rest.
 
-use super::amount::Amount;
+use std::ops::Range;
+
+use super::amount::{Price, read_size};
 use super::plan::{List, Reading, SLOTS, Side};
 use super::verdict::{Unreadable, Why};
 use super::walk::Walk;
@@ -38,33 +40,51 @@ impl Span {
 /// One level that a message names.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Change {
-    /// The price in units of 10⁻¹⁸.
-    pub(super) key: u128,
+    pub(super) price: Price,
+    /// Its place on its side, once the ladder has given it one: the best is the greatest.
+    pub(super) rank: u64,
     pub(super) price_at: u32,
     pub(super) size_at: u32,
     /// Which of the items it belongs to.
     pub(super) item: u16,
-    pub(super) price_len: u8,
-    pub(super) size_len: u8,
+    price_len: u8,
+    size_len: u8,
     pub(super) ask: bool,
     /// Whether the size is zero.
     pub(super) gone: bool,
 }
 
 impl Change {
-    /// Its place on its side: the best is the greatest.
+    /// Both texts together have at most `TEXT_MAX` bytes, in a message shorter than 4 GiB.
     #[inline]
-    pub(super) fn rank(&self) -> u128 {
-        if self.ask { !self.key } else { self.key }
+    pub(super) fn new(
+        price: Price,
+        price_at: Range<usize>,
+        size_at: Range<usize>,
+        ask: bool,
+        gone: bool,
+        item: u16,
+    ) -> Self {
+        Self {
+            price,
+            rank: 0,
+            price_at: price_at.start as u32,
+            size_at: size_at.start as u32,
+            item,
+            price_len: price_at.len() as u8,
+            size_len: size_at.len() as u8,
+            ask,
+            gone,
+        }
     }
 
     #[inline]
-    pub(super) fn price(self, message: &[u8]) -> &[u8] {
+    pub(super) fn price_text(self, message: &[u8]) -> &[u8] {
         &message[self.price_at as usize..][..usize::from(self.price_len)]
     }
 
     #[inline]
-    pub(super) fn size(self, message: &[u8]) -> &[u8] {
+    pub(super) fn size_text(self, message: &[u8]) -> &[u8] {
         &message[self.size_at as usize..][..usize::from(self.size_len)]
     }
 }
@@ -124,31 +144,23 @@ impl Scan {
         side: Span,
     ) -> Result<Change, Unreadable> {
         let fail = |why, span: Span| Unreadable { why, at: span.start() };
-        let read = |span: Span| {
-            let amount = Amount::read(message, span.start()).map_err(|why| fail(why, span))?;
-            let whole = span.there && amount.end == span.end as usize;
-            if whole { Ok(amount) } else { Err(fail(Why::NotANumber, span)) }
+        let at = |span: Span| span.start as usize..span.end as usize;
+        let whole = |span: Span, end: usize| match span.there && end == span.end as usize {
+            true => Ok(()),
+            false => Err(fail(Why::NotANumber, span)),
         };
-        let (price_read, size_read) = (read(price)?, read(size)?);
-        let key = price_read.key(price.of(message)).map_err(|why| fail(why, price))?;
+        let (price_read, end) = Price::read(message, price.start()).map_err(|why| fail(why, price))?;
+        whole(price, end)?;
+        let (gone, end) = read_size(message, size.start()).map_err(|why| fail(why, size))?;
+        whole(size, end)?;
         let side = side_of(list, side.of(message)).ok_or(fail(Why::UnknownSide, side))?;
-        let lengths = (price.end - price.start, size.end - size.start);
-        if lengths.0 + lengths.1 > TEXT_MAX as u32 {
+        if at(price).len() + at(size).len() > TEXT_MAX {
             return Err(fail(Why::TooLong, price));
         }
-        if key == 0 {
+        if price_read.mantissa == 0 {
             return Err(fail(Why::PriceZero, price));
         }
-        Ok(Change {
-            key,
-            price_at: price.start,
-            size_at: size.start,
-            item: 0,
-            price_len: lengths.0 as u8,
-            size_len: lengths.1 as u8,
-            ask: side == Side::Ask,
-            gone: size_read.is_zero(size.of(message)),
-        })
+        Ok(Change::new(price_read, at(price), at(size), side == Side::Ask, gone, 0))
     }
 }
 

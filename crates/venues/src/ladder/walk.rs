@@ -1,6 +1,8 @@
 //! The pass itself: checks that a message is JSON, and hands on what the plan looks for.
 
-use super::amount::Amount;
+use std::ops::Range;
+
+use super::amount::{Price, number_end, read_size};
 use super::plan::{List, Node, Reading, SLOTS, Shape, Side, Target};
 use super::scan::{Change, Item, Scan, Span, TEXT_MAX, side_of};
 use super::verdict::{Unreadable, Why};
@@ -301,10 +303,15 @@ impl<'w> Walk<'w> {
         }
         self.at += 1;
         self.space();
-        let price = self.amount()?;
-        self.expect_in_level(b',')?;
-        self.space();
-        let size = self.amount()?;
+        let price = self.price()?;
+        // Almost always `","`, in one step.
+        if self.message.get(self.at..self.at + 2) == Some(b",\"") {
+            self.at += 1;
+        } else {
+            self.expect_in_level(b',')?;
+            self.space();
+        }
+        let size = self.size()?;
         loop {
             let byte = self.next()?;
             self.at += 1;
@@ -338,9 +345,9 @@ impl<'w> Walk<'w> {
         let (mut price, mut size, mut side) = (None, None, list.side);
         self.array(|walk, index| {
             if index == price_at {
-                price = Some(walk.amount()?);
+                price = Some(walk.price()?);
             } else if index == size_at {
-                size = Some(walk.amount()?);
+                size = Some(walk.size()?);
             } else if Some(index) == side_at {
                 side = Some(walk.side(list)?);
             } else {
@@ -369,10 +376,10 @@ impl<'w> Walk<'w> {
             }
             if key == price_key {
                 once(price.is_some())?;
-                price = Some(walk.amount()?);
+                price = Some(walk.price()?);
             } else if key == size_key {
                 once(size.is_some())?;
-                size = Some(walk.amount()?);
+                size = Some(walk.size()?);
             } else if Some(key) == side_key {
                 once(side.is_some())?;
                 side = Some(walk.side(list)?);
@@ -384,21 +391,44 @@ impl<'w> Walk<'w> {
         self.change(list, price, size, side)
     }
 
-    /// An amount with quotes or without: where its digits begin.
+    /// A price with quotes or without, and where its digits are.
     #[inline]
-    fn amount(&mut self) -> Result<(usize, Amount), Why> {
+    fn price(&mut self) -> Result<(Range<usize>, Price), Why> {
+        let quoted = self.open_quote();
+        let start = self.at;
+        let (price, end) = Price::read(self.message, start)?;
+        self.at = end;
+        self.close_quote(quoted)?;
+        Ok((start..end, price))
+    }
+
+    /// Likewise a size: whether it is zero.
+    #[inline]
+    fn size(&mut self) -> Result<(Range<usize>, bool), Why> {
+        let quoted = self.open_quote();
+        let start = self.at;
+        let (zero, end) = read_size(self.message, start)?;
+        self.at = end;
+        self.close_quote(quoted)?;
+        Ok((start..end, zero))
+    }
+
+    #[inline]
+    fn open_quote(&mut self) -> bool {
         let quoted = self.message.get(self.at) == Some(&b'"');
-        let start = self.at + usize::from(quoted);
-        self.at = start;
-        let amount = Amount::read(self.message, start)?;
-        self.at = amount.end;
+        self.at += usize::from(quoted);
+        quoted
+    }
+
+    #[inline]
+    fn close_quote(&mut self, quoted: bool) -> Result<(), Why> {
         if quoted {
             if self.message.get(self.at) != Some(&b'"') {
                 return Err(Why::NotANumber);
             }
             self.at += 1;
         }
-        Ok((start, amount))
+        Ok(())
     }
 
     fn side(&mut self, list: &List) -> Result<Side, Why> {
@@ -413,31 +443,27 @@ impl<'w> Walk<'w> {
     fn change(
         &mut self,
         list: &List,
-        price: Option<(usize, Amount)>,
-        size: Option<(usize, Amount)>,
+        price: Option<(Range<usize>, Price)>,
+        size: Option<(Range<usize>, bool)>,
         side: Option<Side>,
     ) -> Result<(), Why> {
-        let (Some((price_at, price)), Some((size_at, size)), Some(side)) = (price, size, side) else {
+        let (Some((price_at, price)), Some((size_at, gone)), Some(side)) = (price, size, side) else {
             return Err(Why::LevelShape);
         };
-        let (price_text, size_text) = (&self.message[price_at..price.end], &self.message[size_at..size.end]);
-        if price_text.len() + size_text.len() > TEXT_MAX {
+        if price_at.len() + size_at.len() > TEXT_MAX {
             return Err(Why::TooLong);
         }
-        let key = price.key(price_text)?;
-        if key == 0 {
+        if price.mantissa == 0 {
             return if list.skip_price_0 { Ok(()) } else { Err(Why::PriceZero) };
         }
-        self.scan.changes.push(Change {
-            key,
-            price_at: price_at as u32,
-            size_at: size_at as u32,
-            item: self.item as u16,
-            price_len: price_text.len() as u8,
-            size_len: size_text.len() as u8,
-            ask: side == Side::Ask,
-            gone: size.is_zero(size_text),
-        });
+        self.scan.changes.push(Change::new(
+            price,
+            price_at,
+            size_at,
+            side == Side::Ask,
+            gone,
+            self.item as u16,
+        ));
         Ok(())
     }
 
@@ -471,7 +497,7 @@ impl<'w> Walk<'w> {
     }
 
     fn number(&mut self) -> Result<(), Why> {
-        self.at = Amount::read(self.message, self.at).map_err(|_| Why::NotJson)?.end;
+        self.at = number_end(self.message, self.at).map_err(|_| Why::NotJson)?;
         Ok(())
     }
 }
