@@ -80,6 +80,8 @@ pub struct Charge {
     pub cost: u32,
     /// Whatever the budget finds it by; 0 where nothing is needed.
     pub mark: u64,
+    /// It may leave until then and not later; none where the budget is told when it leaves.
+    pub leaves_by: Option<Monotonic>,
 }
 
 /// How full a window is.
@@ -234,7 +236,7 @@ impl State {
             let mask = path.iter().fold(0, |mask, window| mask | 1_u64 << window);
             self.waiting.served(bill.lane, |ticket| ticket.short & mask != 0);
         }
-        Answer::Now(Charge { family: bill.family, cost: bill.cost, mark: 0 })
+        Answer::Now(Charge { family: bill.family, cost: bill.cost, mark: 0, leaves_by: None })
     }
 
     fn place_in_line(&mut self, bill: &Bill, now: Monotonic) -> Option<Place> {

@@ -154,16 +154,23 @@ impl Governor {
 
     /// Waits until the request may leave. May be dropped midway: the place in line is gone, and nothing else.
     pub async fn acquire(&self, ask: Ask) -> Permit {
-        self.acquire_until(ask, None).await.expect("without a deadline it is waited for")
+        let permit = self.acquire_until(ask, None).await;
+        permit.unwrap_or_else(|_| unreachable!("without a deadline it is waited for"))
     }
 
     /// Waits as well, but `None` as soon as it is known that the request cannot leave by `deadline`; counted as late.
     pub async fn acquire_before(&self, ask: Ask, deadline: Monotonic) -> Option<Permit> {
-        let permit = self.acquire_until(ask, Some(deadline)).await;
+        let permit = self.acquire_until(ask, Some(deadline)).await.ok();
         if permit.is_none() {
             self.house.late(ask.family);
         }
         permit
+    }
+
+    /// The same for whoever has other things to do meanwhile: instead of `None`, when to ask again, at the earliest. Not
+    /// counted as late.
+    pub async fn acquire_or_told(&self, ask: Ask, deadline: Monotonic) -> Result<Permit, Monotonic> {
+        self.acquire_until(ask, Some(deadline)).await
     }
 
     /// A permit if there is one at this moment and nobody waits for it. A budget that has to ask somebody else has none.
@@ -193,24 +200,24 @@ impl Governor {
         self.house.snapshot()
     }
 
-    async fn acquire_until(&self, ask: Ask, deadline: Option<Monotonic>) -> Option<Permit> {
+    async fn acquire_until(&self, ask: Ask, deadline: Option<Monotonic>) -> Result<Permit, Monotonic> {
         if ask.is_retry {
             self.wait_for_retry(ask.family, deadline).await?;
         }
         if let Some(permit) = self.house.grant_at_once(&ask) {
-            return Some(permit);
+            return Ok(permit);
         }
         Turn::join(&self.house, ask).wait(deadline).await
     }
 
     /// Outside of the line: a retry that waits for its share must not keep first attempts waiting.
-    async fn wait_for_retry(&self, family: FamilyId, deadline: Option<Monotonic>) -> Option<()> {
+    async fn wait_for_retry(&self, family: FamilyId, deadline: Option<Monotonic>) -> Result<(), Monotonic> {
         while let Err(again_at) = self.house.take_retry(family) {
             if deadline.is_some_and(|deadline| again_at > deadline) {
-                return None;
+                return Err(again_at);
             }
             tokio::time::sleep(again_at.since(self.house.clock.monotonic())).await;
         }
-        Some(())
+        Ok(())
     }
 }

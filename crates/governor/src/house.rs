@@ -159,6 +159,11 @@ impl House {
         Step::Granted(self.grant(state, ask, charge, now))
     }
 
+    /// Whether it is too late for what a shared budget has charged.
+    pub(crate) fn is_too_late(&self, charge: &Charge) -> bool {
+        charge.leaves_by.is_some_and(|by| self.clock.monotonic() > by)
+    }
+
     /// A shared budget said "not before".
     pub(crate) fn told(&self, ask: &Ask, place: Place, at: Monotonic) {
         self.lock().told(ask.family, place, at, self.settings.max_inflight);
@@ -192,7 +197,8 @@ impl House {
         let now = self.clock.monotonic();
         let is_held = self.holds.load(Ordering::Acquire) != holds
             && self.lock().held_until(charge.family, now).is_some();
-        if is_held || now.since(granted_at) > self.settings.permit_validity {
+        let is_late = charge.leaves_by.is_some_and(|by| now > by);
+        if is_held || is_late || now.since(granted_at) > self.settings.permit_validity {
             return Err(Expired);
         }
         self.budget.left(charge, now);

@@ -37,16 +37,16 @@ impl<'h> Turn<'h> {
         Self { house, ask, place, bell, is_over: false }
     }
 
-    /// Until it is its turn, or it is known that this comes too late.
-    pub(crate) async fn wait(mut self, deadline: Option<Monotonic>) -> Option<Permit> {
+    /// Until it is its turn, or it is known that this comes too late: then when to ask again, at the earliest.
+    pub(crate) async fn wait(mut self, deadline: Option<Monotonic>) -> Result<Permit, Monotonic> {
         loop {
             let until = match self.house.step(&self.ask, self.place, None) {
-                Step::Granted(permit) => return Some(self.over(permit)),
+                Step::Granted(permit) => return Ok(self.over(permit)),
                 Step::NotBefore(at) => Some(at),
                 Step::Bell => None,
                 Step::Asking(answer) => match answer.await {
                     Answer::Now(charge) => match self.use_or_give_back(charge) {
-                        Some(permit) => return Some(permit),
+                        Some(permit) => return Ok(permit),
                         None => continue,
                     },
                     Answer::NotBefore(at) => {
@@ -57,13 +57,18 @@ impl<'h> Turn<'h> {
             };
             let is_too_late = until.zip(deadline).is_some_and(|(until, deadline)| until > deadline);
             if is_too_late || !self.rest(until, deadline).await {
-                return None;
+                // Whoever stands behind others knows no time of its own.
+                return Err(until.or(deadline).unwrap_or_else(|| self.house.clock.monotonic()));
             }
         }
     }
 
-    /// While a store was asked, a cooldown may have begun or the slot may be gone.
+    /// While a store was asked, a cooldown may have begun, the slot may be gone, or too much time may have passed.
     fn use_or_give_back(&mut self, charge: Charge) -> Option<Permit> {
+        if self.house.is_too_late(&charge) {
+            self.house.budget.unsent(charge);
+            return None;
+        }
         match self.house.step(&self.ask, self.place, Some(charge)) {
             Step::Granted(permit) => Some(self.over(permit)),
             _ => {
