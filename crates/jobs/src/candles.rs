@@ -113,7 +113,10 @@ mod tests {
     const MINUTE: i64 = 60_000;
 
     fn spans(pairs: &[(i64, i64)]) -> Vec<Span> {
-        pairs.iter().map(|(from, to)| Span { from: from_ms(from * MINUTE), to: from_ms(to * MINUTE) }).collect()
+        pairs
+            .iter()
+            .map(|(from, to)| Span { from: from_ms(from * MINUTE), to: from_ms(to * MINUTE) })
+            .collect()
     }
 
     /// In minutes: candles there, holes known, what is missing of 10 up to 20.

@@ -25,7 +25,9 @@ pub(crate) mod maybe {
         }
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<UnixMs>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<UnixMs>, D::Error> {
         #[derive(Deserialize)]
         struct Text(#[serde(with = "super")] UnixMs);
         Ok(Option::<Text>::deserialize(deserializer)?.map(|text| text.0))

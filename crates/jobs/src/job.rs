@@ -379,12 +379,18 @@ impl NewJob {
     pub fn check(&self) -> Result<(), StoreError> {
         let kind = self.kind.as_str();
         match (&self.symbol, self.kind.has_symbol()) {
-            (None, true) => return Err(StoreError::invalid("symbol", format!("is missing; {kind} needs one"))),
+            (None, true) => {
+                return Err(StoreError::invalid("symbol", format!("is missing; {kind} needs one")));
+            }
             (Some(_), false) => {
-                return Err(StoreError::invalid("symbol", format!("must not be given; {kind} is about all of them")));
+                return Err(StoreError::invalid(
+                    "symbol",
+                    format!("must not be given; {kind} is about all of them"),
+                ));
             }
             (Some(symbol), true) => {
-                Symbol::new(symbol).map_err(|error| StoreError::invalid("symbol", format!("is refused: {error}")))?;
+                Symbol::new(symbol)
+                    .map_err(|error| StoreError::invalid("symbol", format!("is refused: {error}")))?;
             }
             (None, false) => {}
         }

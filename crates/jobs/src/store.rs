@@ -41,7 +41,8 @@ pub trait Connectors: Send + Sync {
     async fn connectors(&self) -> Result<Vec<Connector>, StoreError>;
 
     /// Changes its limit, its cap or its notes. What was granted under an old limit still counts.
-    async fn patch_connector(&self, exchange: Venue, patch: &ConnectorPatch) -> Result<Connector, StoreError>;
+    async fn patch_connector(&self, exchange: Venue, patch: &ConnectorPatch)
+    -> Result<Connector, StoreError>;
 
     /// S2's `PauseConnector` and `ResumeConnector`, and its removal. Jobs that are running find out when they ask for a token.
     async fn set_connector_status(&self, exchange: Venue, status: Status) -> Result<Connector, StoreError>;

@@ -46,6 +46,8 @@ pub(crate) fn save_page(
     let standing = renew(job, lease, now)?;
     page.cursor.check()?;
     job.cursor = page.cursor.clone();
+    // It gets on: what failed before is over.
+    job.attempts = 0;
     Ok(standing)
 }
 
@@ -107,7 +109,10 @@ pub(crate) fn patch(job: &mut Job, patch: &JobPatch, now: UnixMs) -> Result<(), 
     patch.check()?;
     not_deleted(job)?;
     if patch.cursor.is_some() && job.state == State::Running {
-        return Err(StoreError::Conflict { id: job.id, reason: "is running; its cursor can be set when it is not" });
+        return Err(StoreError::Conflict {
+            id: job.id,
+            reason: "is running; its cursor can be set when it is not",
+        });
     }
     job.schedule = patch.schedule.unwrap_or(job.schedule);
     job.next_run_at = patch.next_run_at.unwrap_or(job.next_run_at);

@@ -7,9 +7,7 @@ mod rigs;
 use std::time::Duration;
 
 use catchment_jobs::conformance::{self, Rig, binance, by, claim, connect, hourly};
-use catchment_jobs::{
-    Connectors, Jobs, NewJob, Outcome, SqliteStore, StoreError, TokenAsk, Tokens,
-};
+use catchment_jobs::{Connectors, Jobs, NewJob, Outcome, SqliteStore, StoreError, TokenAsk, Tokens};
 use rigs::SqliteRig;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -144,4 +142,9 @@ async fn claims_seek() {
             explain.query_map([], |row| row.get(3)).unwrap().map(Result::unwrap).collect();
         assert_eq!(steps, [plan]);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn checklist() {
+    conformance::checklist::all(&make).await;
 }

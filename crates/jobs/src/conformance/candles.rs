@@ -36,7 +36,9 @@ async fn a_candle_is_there_once(rig: &dyn Rig) {
 async fn digits_are_kept(rig: &dyn Rig) {
     let (store, series) = (rig.store(), minutes(binance(), "quo\"ted\\ $ne {} é"));
     let mut candles = some_candles(0, 4, 1);
-    for (candle, text) in candles.iter_mut().zip(["0.00000000000000000001", "1e-7", "9".repeat(40).as_str(), "00.10"]) {
+    for (candle, text) in
+        candles.iter_mut().zip(["0.00000000000000000001", "1e-7", "9".repeat(40).as_str(), "00.10"])
+    {
         candle.open = text.parse().expect("a decimal");
     }
     store.put_candles(&series, &candles).await.expect("stored");
@@ -76,7 +78,11 @@ async fn what_is_missing_is_found(rig: &dyn Rig) {
     assert_eq!(missing(2, 5, 9).await, []);
     store.note_hole(&series, span(5, 6)).await.expect("noted");
     store.note_hole(&series, span(8, 9)).await.expect("noted");
-    assert_eq!(missing(0, 12, 9).await, [span(0, 2), span(6, 7), span(11, 12)], "holes are not asked for again");
+    assert_eq!(
+        missing(0, 12, 9).await,
+        [span(0, 2), span(6, 7), span(11, 12)],
+        "holes are not asked for again"
+    );
     // The minute that has not ended is not missing.
     let now = store.now().await.expect("a time");
     let open = Timeframe::M1.open_of(now);

@@ -36,13 +36,13 @@ async fn a_connector_begins_as_said(rig: &dyn Rig) {
     assert!(made.creation_date >= before && made.creation_date.get() <= before.get() + 60_000);
     assert_eq!(store.connector(binance()).await.expect("an answer"), Some(made.clone()));
     assert_eq!(store.connector(okx()).await.expect("an answer"), None);
-    assert_eq!(store.connectors().await.expect("a list"), [made.clone()]);
+    assert_eq!(store.connectors().await.expect("a list"), std::slice::from_ref(&made));
     let json = serde_json::to_value(&made).expect("a document");
     assert_eq!(json["creation_date"], made.creation_date.to_string());
     assert_eq!(serde_json::from_value::<crate::Connector>(json).expect("the same"), made);
 }
 
-async fn ensuring_twice_gives_the_one_there_is(rig: &dyn Rig) {
+pub(super) async fn ensuring_twice_gives_the_one_there_is(rig: &dyn Rig) {
     let store = rig.store();
     connect(&*store, binance(), 20, Duration::from_secs(1)).await;
     let first = store.connector(binance()).await.expect("an answer").expect("it is there");
@@ -53,7 +53,7 @@ async fn ensuring_twice_gives_the_one_there_is(rig: &dyn Rig) {
     assert_eq!(store.connectors().await.expect("a list").len(), 1);
 }
 
-async fn of_many_who_ensure_at_once_one_makes_it(rig: &dyn Rig) {
+pub(super) async fn of_many_who_ensure_at_once_one_makes_it(rig: &dyn Rig) {
     let mut asking = tokio::task::JoinSet::new();
     for n in 0..16 {
         let store = if n % 2 == 0 { rig.store() } else { rig.beside().await };
@@ -88,8 +88,14 @@ async fn limits_can_be_changed_and_wrong_ones_are_named(rig: &dyn Rig) {
     assert_eq!((changed.max_concurrent_jobs, changed.notes), (None, None));
     for (patch, named) in [
         (ConnectorPatch { rate_limit: Some(0), ..ConnectorPatch::default() }, "rate_limit"),
-        (ConnectorPatch { rate_limit_period_ms: Some(0), ..ConnectorPatch::default() }, "rate_limit_period_ms"),
-        (ConnectorPatch { rate_limit_period_ms: Some(u64::MAX), ..ConnectorPatch::default() }, "rate_limit_period_ms"),
+        (
+            ConnectorPatch { rate_limit_period_ms: Some(0), ..ConnectorPatch::default() },
+            "rate_limit_period_ms",
+        ),
+        (
+            ConnectorPatch { rate_limit_period_ms: Some(u64::MAX), ..ConnectorPatch::default() },
+            "rate_limit_period_ms",
+        ),
         (ConnectorPatch { notes: Some("x".repeat(5_000)), ..ConnectorPatch::default() }, "notes"),
     ] {
         let error = store.patch_connector(binance(), &patch).await.expect_err("it is wrong");

@@ -102,7 +102,10 @@ async fn at_most_one_is_active_of_a_kind(rig: &dyn Rig) {
         }
     }
     store.add_job(&hourly(binance(), "ETH/USDT")).await.expect("another symbol");
-    store.add_job(&NewJob { timeframe: Some(Timeframe::M1), ..new.clone() }).await.expect("another timeframe");
+    store
+        .add_job(&NewJob { timeframe: Some(Timeframe::M1), ..new.clone() })
+        .await
+        .expect("another timeframe");
     store.add_job(&NewJob { kind: JobType::OhlcvBackfill, ..new.clone() }).await.expect("another type");
     let refresh = NewJob::new(binance(), JobType::MarketsRefresh);
     store.add_job(&refresh).await.expect("of the whole exchange");
@@ -173,8 +176,11 @@ async fn a_job_can_be_changed(rig: &dyn Rig) {
     };
     assert_eq!(changed, expected);
     assert_eq!(store.job(job.id).await.expect("an answer"), Some(expected.clone()));
-    let wrong =
-        JobPatch { schedule: Some(Schedule::Interval { interval_ms: 0 }), priority: Some(1), ..JobPatch::default() };
+    let wrong = JobPatch {
+        schedule: Some(Schedule::Interval { interval_ms: 0 }),
+        priority: Some(1),
+        ..JobPatch::default()
+    };
     store.patch_job(job.id, &wrong).await.expect_err("it is wrong");
     assert_eq!(store.job(job.id).await.expect("an answer"), Some(expected), "nothing was stored");
     let (_, lease) = claim(&*store, "w").await;

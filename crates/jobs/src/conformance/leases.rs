@@ -167,7 +167,8 @@ async fn each_outcome_leaves_the_job_as_said(rig: &dyn Rig) {
         let due_in = job.next_run_at.get() - store.now().await.expect("a time").get();
         (job, due_in)
     };
-    let is_in = |due_in: i64, said: i64| assert!(due_in <= said && due_in + slack >= said, "{due_in}, not {said}");
+    let is_in =
+        |due_in: i64, said: i64| assert!(due_in <= said && due_in + slack >= said, "{due_in}, not {said}");
 
     let failed = Outcome::Failed { error: format!("no route\n{}", "x".repeat(900)), retry_in: SECOND * 120 };
     let (job, due_in) = run(failed.clone()).await;
@@ -284,7 +285,10 @@ async fn a_page_and_its_cursor_come_together(rig: &dyn Rig) {
     let page = PageSave { cursor: &cursor, candles: &candles, holes: &[span(3, 5)] };
     let standing = store.save_page(&lease, &page).await.expect("saved");
     let now = store.now().await.expect("a time").get();
-    assert!(standing.lock_until.get() > now + 29_000 - rig.slack().as_millis() as i64, "it is a renewal, too");
+    assert!(
+        standing.lock_until.get() > now + 29_000 - rig.slack().as_millis() as i64,
+        "it is a renewal, too"
+    );
     let job = store.job(lease.job).await.expect("an answer").expect("it is there");
     assert_eq!((job.cursor, job.state), (cursor.clone(), State::Running));
     let series = minutes(binance(), "A");

@@ -23,6 +23,7 @@ use crate::store::{Claim, Claimed, Lease, Store};
 use crate::time::from_ms;
 
 pub mod candles;
+pub mod checklist;
 pub mod connectors;
 pub mod jobs;
 pub mod leases;
@@ -51,6 +52,7 @@ pub async fn all(make: impl AsyncFn() -> Box<dyn Rig>) {
     jobs::all(&make).await;
     leases::all(&make).await;
     candles::all(&make).await;
+    checklist::all(&make).await;
 }
 
 /// An exchange.

@@ -94,7 +94,8 @@ pub(super) fn missing(
 pub(super) fn note_hole(conn: &Connection, series: &Series, span: Span) -> Result<(), StoreError> {
     let id = make_series(conn, series)?;
     // Those it touches become one with it.
-    let touching = "DELETE FROM holes WHERE series = ?1 AND from_ms <= ?3 AND to_ms >= ?2 RETURNING from_ms, to_ms";
+    let touching =
+        "DELETE FROM holes WHERE series = ?1 AND from_ms <= ?3 AND to_ms >= ?2 RETURNING from_ms, to_ms";
     let touched: Vec<(i64, i64)> = conn
         .prepare_cached(touching)?
         .query_map(params![id, span.from.get(), span.to.get()], |row| Ok((row.get(0)?, row.get(1)?)))?

@@ -5,8 +5,8 @@
 use catchment_model::{UnixMs, Venue};
 use rusqlite::{OptionalExtension, Row, params};
 
-use super::writer::Desk;
 use super::rows;
+use super::writer::Desk;
 use crate::error::StoreError;
 use crate::job::Job;
 use crate::store::{Claim, Claimed};
@@ -49,11 +49,8 @@ pub(super) fn claim(desk: &mut Desk<'_>, ask: &OwnClaim) -> Result<Claimed, Stor
 /// The same over every exchange that may have more.
 fn claim_around(desk: &mut Desk<'_>, ask: &OwnClaim) -> Result<Claimed, StoreError> {
     let all = "SELECT exchange_id FROM connectors WHERE status = 'active' ORDER BY exchange_id";
-    let all: Vec<Venue> = desk
-        .conn
-        .prepare_cached(all)?
-        .query_map([], |row| rows::venue(row, 0))?
-        .collect::<Result<_, _>>()?;
+    let all: Vec<Venue> =
+        desk.conn.prepare_cached(all)?.query_map([], |row| rows::venue(row, 0))?.collect::<Result<_, _>>()?;
     let (mut best, mut next): (Option<Head>, Option<i64>) = (None, None);
     for exchange in all {
         if !may_have_more(desk, ask, exchange)? {
@@ -62,8 +59,9 @@ fn claim_around(desk: &mut Desk<'_>, ask: &OwnClaim) -> Result<Claimed, StoreErr
         let mut passed = -1;
         while let Some(head) = first_of_after(desk, exchange, passed)? {
             if head.due_at <= desk.now.get() {
-                let is_better =
-                    best.as_ref().is_none_or(|best| (head.priority, head.due_at) < (best.priority, best.due_at));
+                let is_better = best
+                    .as_ref()
+                    .is_none_or(|best| (head.priority, head.due_at) < (best.priority, best.due_at));
                 if is_better {
                     best = Some(head);
                 }
@@ -136,5 +134,10 @@ fn first_of_after(desk: &Desk<'_>, exchange: Venue, priority: i64) -> Result<Opt
 }
 
 fn head(row: &Row<'_>) -> Result<Head, rusqlite::Error> {
-    Ok(Head { rowid: row.get(0)?, priority: row.get(1)?, due_at: row.get(2)?, exchange: rows::venue(row, 3)? })
+    Ok(Head {
+        rowid: row.get(0)?,
+        priority: row.get(1)?,
+        due_at: row.get(2)?,
+        exchange: rows::venue(row, 3)?,
+    })
 }

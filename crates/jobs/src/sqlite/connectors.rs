@@ -25,11 +25,10 @@ pub(super) fn ensure(desk: &mut Desk<'_>, new: &NewConnector) -> Result<(Connect
                rate_limit_window_start, rate_limit_reset_at, max_concurrent_jobs, updated_at) \
                VALUES (?1, ?2, ?3, 'active', ?4, ?5, ?3, ?3 + ?4, ?6, ?3)";
     let period = new.rate.period_ms as i64;
-    desk.conn.execute(
-        add,
-        params![exchange.as_str(), id, now, period, new.rate.limit, new.max_concurrent_jobs],
-    )?;
-    let own = "INSERT INTO windows (exchange_id, slot, name, period_ms, tokens) VALUES (?1, 0, 'all', ?2, ?3)";
+    desk.conn
+        .execute(add, params![exchange.as_str(), id, now, period, new.rate.limit, new.max_concurrent_jobs])?;
+    let own =
+        "INSERT INTO windows (exchange_id, slot, name, period_ms, tokens) VALUES (?1, 0, 'all', ?2, ?3)";
     desk.conn.execute(own, params![exchange.as_str(), period, new.rate.limit])?;
     Ok((must_get(desk.conn, exchange)?, true))
 }
@@ -121,13 +120,13 @@ fn must_get(conn: &Connection, exchange: Venue) -> Result<Connector, StoreError>
 }
 
 fn with_windows(conn: &Connection, mut connector: Connector) -> Result<Connector, StoreError> {
-    let find = "SELECT name, period_ms, tokens FROM windows WHERE exchange_id = ?1 AND slot > 0 ORDER BY slot";
+    let find =
+        "SELECT name, period_ms, tokens FROM windows WHERE exchange_id = ?1 AND slot > 0 ORDER BY slot";
     let read = |row: &rusqlite::Row<'_>| {
         let rate = RateLimit { period_ms: rows::count(row, 1)?, limit: row.get(2)? };
         Ok(NamedWindow { name: row.get(0)?, rate })
     };
     let mut find = conn.prepare_cached(find)?;
-    connector.windows =
-        find.query_map([connector.exchange_id.as_str()], read)?.collect::<Result<_, _>>()?;
+    connector.windows = find.query_map([connector.exchange_id.as_str()], read)?.collect::<Result<_, _>>()?;
     Ok(connector)
 }

@@ -135,7 +135,10 @@ fn move_along(conn: &Connection, step: i64) -> Result<(), StoreError> {
     for (rowid, text) in logs {
         let mut log: WindowLog = super::tokens::read_log(&text)?;
         log.shift(step);
-        conn.execute("UPDATE windows SET log = ?2 WHERE rowid = ?1", params![rowid, super::tokens::log_text(&log)])?;
+        conn.execute(
+            "UPDATE windows SET log = ?2 WHERE rowid = ?1",
+            params![rowid, super::tokens::log_text(&log)],
+        )?;
     }
     Ok(())
 }

@@ -213,7 +213,11 @@ impl Connectors for SqliteStore {
         self.read(connectors::list).await
     }
 
-    async fn patch_connector(&self, exchange: Venue, patch: &ConnectorPatch) -> Result<Connector, StoreError> {
+    async fn patch_connector(
+        &self,
+        exchange: Venue,
+        patch: &ConnectorPatch,
+    ) -> Result<Connector, StoreError> {
         let patch = patch.clone();
         self.write(move |desk| connectors::patch(desk, exchange, &patch)).await
     }
@@ -265,7 +269,8 @@ impl Jobs for SqliteStore {
 
     async fn patch_job(&self, id: Id, patch: &JobPatch) -> Result<Job, StoreError> {
         let patch = patch.clone();
-        self.write(move |desk| jobs::change(desk, id, |job, desk| transition::patch(job, &patch, desk.now))).await
+        self.write(move |desk| jobs::change(desk, id, |job, desk| transition::patch(job, &patch, desk.now)))
+            .await
     }
 
     async fn pause_job(&self, id: Id) -> Result<Job, StoreError> {

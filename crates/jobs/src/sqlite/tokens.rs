@@ -102,9 +102,8 @@ fn count(desk: &Desk<'_>, exchange: Venue, head: &Head, tokens: u32) -> Result<(
 fn saturated(desk: &Desk<'_>, ask: &OwnAsk, windows: &[Window]) -> Result<Tokens, StoreError> {
     let more = "UPDATE connectors SET rate_limit_saturated = rate_limit_saturated + 1 WHERE exchange_id = ?1";
     desk.conn.prepare_cached(more)?.execute([ask.exchange.as_str()])?;
-    let fits_at = |window: &Window| {
-        window.log.fits_at(window.rate, ask.cost.min(window.rate.limit), desk.now)
-    };
+    let fits_at =
+        |window: &Window| window.log.fits_at(window.rate, ask.cost.min(window.rate.limit), desk.now);
     let fits_at = windows.iter().map(fits_at).max().unwrap_or(desk.now);
     Ok(Tokens::Wait { retry_after: between(desk.now, fits_at) })
 }

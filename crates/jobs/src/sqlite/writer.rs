@@ -142,7 +142,7 @@ impl Thread {
                 tracing::warn!(reason, "sqlite transaction failed; nothing of it was written");
             }
             for answer in answers {
-                answer(committed.as_ref().map(|()| ()).map_err(String::as_str));
+                answer(committed.as_ref().map_err(String::as_str).copied());
             }
             // What the transaction did not live to see.
             for work in group.drain(..) {
@@ -225,7 +225,10 @@ impl Thread {
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "a thread of its own, between tries for a lock nobody can signal")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a thread of its own, between tries for a lock nobody can signal"
+)]
 fn rest(length: Duration) {
     std::thread::sleep(length);
 }
