@@ -3,7 +3,7 @@
 //! * [`VENUES`]: every venue this build knows; a [`VenueSpec`] each, all of it data
 //! * [`Discovers`] and [`Walk`]: which instruments can be polled, page by page
 //! * [`Polls`] and [`BookPage`]: books for one instrument or many, made alike
-//! * [`candles`]: candles of a range, a page at a time
+//! * [`candles`]: candles of a range, a page at a time; [`trades`] likewise; [`markets`]: what is traded
 //! * [`ladder`]: live books from streams, verified message by message
 //! * [`Request`]: what is to be sent, by somebody else
 //! * [`Reading`]: what a status and a body mean
@@ -19,6 +19,7 @@ mod error;
 mod kalshi;
 pub mod ladder;
 mod limitless;
+pub mod markets;
 mod poll;
 pub mod polymarket;
 mod record;
@@ -26,6 +27,7 @@ mod request;
 mod spec;
 mod status;
 pub mod stream;
+pub mod trades;
 mod wire;
 
 pub use book_page::{BookForm, BookPage, BookRead, Unreadable};
