@@ -218,6 +218,7 @@ fn check_venue<Rules>(venue: &str, config: &VenueConfig<Rules>) -> Result<(), Si
 
 fn check_exchange<Rules>(venue: &str, config: &ExchangeConfig<Rules>) -> Result<(), SimError> {
     config.pairs.check(venue)?;
+    config.candles.check(venue)?;
     check_faults(venue, &config.faults)?;
     let mut rules = config.limits.iter().flatten();
     rules.try_for_each(|rule| check_limit(&format!("{venue}.limits"), rule))

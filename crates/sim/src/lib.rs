@@ -63,6 +63,7 @@ pub use ws::CHANNELS;
 pub use ws::config::{ExchangeConfig, Pace, PairsConfig, Rates, SessionConfig, StreamsConfig};
 pub use ws::fault::{Affected, LogEntry, StreamFault, StreamFaultKind};
 pub use ws::floor::ConnectionView;
+pub use ws::history::CandlesConfig;
 pub use ws::journal::{JournalEntry, StreamCount, StreamCounts};
 
 /// Every venue that can be simulated, in the order `catchment sim` prints them.

@@ -2,7 +2,7 @@
 //!
 //! Kept: any stream name is acknowledged with `null`, also one that does not exist; a ping frame every 20 seconds and a
 //! pong within 60; five messages a second; 1,024 streams; 24 hours; update ids `U` to `u` without a hole; weights per
-//! minute with their header, 429 and then 418. Left out: orders, `timeUnit`, candles over REST.
+//! minute with their header, 429 and then 418. Left out: orders, `timeUnit`.
 
 mod rest;
 mod stream;

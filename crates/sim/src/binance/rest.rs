@@ -1,5 +1,7 @@
 //! The REST answers, and the weights they cost.
 
+use catchment_model::Timeframe;
+
 use super::Binance;
 use super::stream::{price, write_book};
 use crate::text::Json;
@@ -140,6 +142,9 @@ fn of_symbol(
     let Some(slot) = market.find(&symbol).filter(|_| !symbol.contains('/')) else {
         return problem(-1121, "Invalid symbol.");
     };
+    if endpoint == "rest/klines" {
+        return klines(market, slot, now_us / 1_000, limit, ask);
+    }
     let pair = market.look(slot, now_us);
     let mut out = Vec::new();
     let mut books = 0;
@@ -147,24 +152,6 @@ fn of_symbol(
         "rest/depth" => {
             write_book(pair, limit.unwrap_or(100).min(5_000), &mut out);
             books = 1;
-        }
-        "rest/klines" => {
-            // The present minute, which is the only one that is kept.
-            let candle = pair.candle();
-            put!(out, "[[");
-            number(&mut out, candle.open_us / 1_000);
-            for ticks in [candle.open, candle.high, candle.low, candle.close] {
-                put!(out, ",\"");
-                price(&mut out, pair, ticks);
-                put!(out, "\"");
-            }
-            put!(out, ",\"");
-            size8(&mut out, candle.volume);
-            put!(out, "\",");
-            number(&mut out, candle.open_us / 1_000 + 59_999);
-            put!(out, ",\"0.00000000\",");
-            number(&mut out, candle.trades);
-            put!(out, ",\"0.00000000\",\"0.00000000\",\"0\"]]");
         }
         "rest/bookTicker" => {
             let (bid, ask) = pair.best();
@@ -180,9 +167,22 @@ fn of_symbol(
         }
         _ => {
             let limit = limit.unwrap_or(500).min(1_000);
-            let skip = pair.trades.len().saturating_sub(limit);
+            let bound = |name| ask.query.get(name).and_then(|text| text.parse::<i64>().ok());
+            let (first, start) = (bound("fromId"), bound("startTime"));
+            let end = bound("endTime").unwrap_or(i64::MAX);
+            let is_wanted = |trade: &&Trade| {
+                let at_ms = trade.at_us / 1_000;
+                endpoint != "rest/aggTrades"
+                    || (first.is_none_or(|first| trade.id as i64 >= first)
+                        && start.is_none_or(|start| at_ms >= start)
+                        && at_ms <= end)
+            };
+            let wanted: Vec<&Trade> = pair.trades.iter().filter(is_wanted).collect();
+            // From a beginning on the oldest; without one the newest.
+            let is_from = endpoint == "rest/aggTrades" && (first.is_some() || start.is_some());
+            let skip = if is_from { 0 } else { wanted.len().saturating_sub(limit) };
             out.push(b'[');
-            for trade in pair.trades.iter().skip(skip) {
+            for trade in wanted.into_iter().skip(skip).take(limit) {
                 if out.len() > 1 {
                     out.push(b',');
                 }
@@ -195,6 +195,52 @@ fn of_symbol(
         }
     }
     Answer::json(200, out).books(books)
+}
+
+/// `startTime` alone: the oldest from there on; `endTime` alone: the newest up to there; both bounds are included.
+fn klines(market: &Market, slot: u32, now_ms: i64, limit: Option<usize>, ask: &Ask<'_>) -> Answer {
+    let Some(timeframe) = ask.query.get("interval").and_then(|name| name.parse::<Timeframe>().ok()) else {
+        return problem(-1120, "Invalid interval.");
+    };
+    let bound = |name| ask.query.get(name).map(|text| text.parse::<i64>().map_err(|_| name));
+    let (start, end) = match (bound("startTime").transpose(), bound("endTime").transpose()) {
+        (Ok(start), Ok(end)) => (start, end),
+        (Err(name), _) | (_, Err(name)) => {
+            return problem(-1100, &format!("Illegal characters found in parameter '{name}'."));
+        }
+    };
+    let (pair, most) = (&market.pairs[slot as usize], limit.unwrap_or(500).clamp(1, 1_000));
+    let until = end.map_or(i64::MAX, |end| end.saturating_add(1));
+    let rows = match start {
+        Some(start) => market.history.forward(pair, timeframe, (start, until), now_ms, most),
+        None => market.history.backward(pair, timeframe, (0, until), now_ms, most),
+    };
+    let mut out = Vec::with_capacity(rows.len() * 170);
+    out.push(b'[');
+    for (at, row) in rows.iter().enumerate() {
+        put!(out, if at > 0 { ",[" } else { "[" });
+        number(&mut out, row.open_ms);
+        for ticks in [row.open, row.high, row.low, row.close] {
+            put!(out, ",\"");
+            price(&mut out, pair, ticks);
+            put!(out, "\"");
+        }
+        put!(out, ",\"");
+        size8(&mut out, row.volume);
+        put!(out, "\",");
+        number(&mut out, row.next_ms - 1);
+        put!(out, ",\"");
+        size8(&mut out, row.quote_volume(pair));
+        put!(out, "\",");
+        number(&mut out, row.trades);
+        put!(out, ",\"");
+        size8(&mut out, row.volume / 2);
+        put!(out, "\",\"");
+        size8(&mut out, row.quote_volume(pair) / 2);
+        put!(out, "\",\"0\"]");
+    }
+    out.push(b']');
+    Answer::json(200, out)
 }
 
 fn push_trade(pair: &crate::ws::pair::Pair, trade: &Trade, out: &mut Vec<u8>) {

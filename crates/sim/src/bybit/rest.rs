@@ -1,5 +1,7 @@
 //! The REST answers: an envelope with a code, with HTTP 200 whatever it says.
 
+use catchment_model::{Timeframe, UnixMs};
+
 use super::stream::{levels, price, size, trade_name};
 use crate::text::Json;
 use crate::venue::{Answer, Ask};
@@ -35,6 +37,7 @@ pub(super) fn answer(market: &mut Market, now_us: i64, path: &str, ask: &Ask<'_>
         _ => {
             let name = ask.query.get("symbol").unwrap_or_default();
             match market.find(&name).filter(|_| !name.contains('/')) {
+                Some(slot) if endpoint == "rest/kline" => candles(market, slot, now_ms, ask),
                 Some(slot) => of_symbol(market.look(slot, now_us), endpoint, now_ms, ask),
                 None => problem(10_001, "Not supported symbols", now_ms),
             }
@@ -120,19 +123,62 @@ fn of_symbol(pair: &Pair, endpoint: &str, now_ms: i64, ask: &Ask<'_>) -> Answer 
             size(&mut out, pair.volume);
             put!(out, "\"}]}");
         }
-        _ => {
-            let candle = pair.candle();
-            put!(out, "{\"symbol\":\"", pair.base, pair.quote, "\",\"category\":\"spot\",\"list\":[[\"");
-            number(&mut out, candle.open_us / 1_000);
-            for ticks in [candle.open, candle.high, candle.low, candle.close] {
-                put!(out, "\",\"");
-                price(&mut out, pair, ticks);
-            }
-            put!(out, "\",\"");
-            size(&mut out, candle.volume);
-            put!(out, "\",\"0\"]]}");
-        }
+        _ => return Answer::text(404, "404 page not found"),
     }
+    fine(&out, now_ms)
+}
+
+/// The newest first; both bounds are included, and where more lies between them than fits, the newest win. A start in the
+/// midst of a candle is that candle's.
+fn candles(market: &Market, slot: u32, now_ms: i64, ask: &Ask<'_>) -> Answer {
+    let timeframe = match ask.query.get("interval").as_deref() {
+        Some("1") => Timeframe::M1,
+        Some("3") => Timeframe::M3,
+        Some("5") => Timeframe::M5,
+        Some("15") => Timeframe::M15,
+        Some("30") => Timeframe::M30,
+        Some("60") => Timeframe::H1,
+        Some("120") => Timeframe::H2,
+        Some("240") => Timeframe::H4,
+        Some("360") => Timeframe::H6,
+        Some("720") => Timeframe::H12,
+        Some("D") => Timeframe::D1,
+        Some("W") => Timeframe::W1,
+        Some("M") => Timeframe::Month,
+        _ => return problem(10_001, "Invalid period!", now_ms),
+    };
+    let bound = |name| ask.query.get(name).map(|text| text.parse::<i64>().map_err(|_| name));
+    let (start, end) = match (bound("start").transpose(), bound("end").transpose()) {
+        (Ok(start), Ok(end)) => (start, end),
+        (Err(name), _) | (_, Err(name)) => {
+            return problem(10_001, &format!("params error: {name} is invalid"), now_ms);
+        }
+    };
+    let pair = &market.pairs[slot as usize];
+    let most = ask.query.number("limit").and_then(Result::ok).unwrap_or(200).clamp(1, 1_000);
+    let from =
+        start.and_then(|start| UnixMs::new(start).ok()).map_or(0, |start| timeframe.open_of(start).get());
+    let until = end.map_or(i64::MAX, |end| end.saturating_add(1));
+    let rows = match from < until {
+        true => market.history.backward(pair, timeframe, (from, until), now_ms, most),
+        false => Vec::new(),
+    };
+    let mut out = Vec::with_capacity(100 + rows.len() * 100);
+    put!(out, "{\"symbol\":\"", pair.base, pair.quote, "\",\"category\":\"spot\",\"list\":[");
+    for (at, row) in rows.iter().rev().enumerate() {
+        put!(out, if at > 0 { ",[\"" } else { "[\"" });
+        number(&mut out, row.open_ms);
+        for ticks in [row.open, row.high, row.low, row.close] {
+            put!(out, "\",\"");
+            price(&mut out, pair, ticks);
+        }
+        for amount in [row.volume, row.quote_volume(pair)] {
+            put!(out, "\",\"");
+            size(&mut out, amount);
+        }
+        put!(out, "\"]");
+    }
+    put!(out, "]}");
     fine(&out, now_ms)
 }
 

@@ -1,10 +1,12 @@
 //! The REST answers.
 
+use catchment_model::Timeframe;
+
 use super::stream::price;
 use crate::text::{Json, iso_ms};
 use crate::venue::{Answer, Ask};
-use crate::ws::exchange::{Market, fixed, number, put, size8, stamp};
-use crate::ws::pair::Pair;
+use crate::ws::exchange::{Market, fixed, number, put, size8, stamp, trimmed};
+use crate::ws::pair::{Pair, SIZE_SCALE};
 
 pub(super) fn endpoint(method: &hyper::Method, path: &str) -> &'static str {
     match (method.as_str(), path) {
@@ -15,6 +17,7 @@ pub(super) fn endpoint(method: &hyper::Method, path: &str) -> &'static str {
             Some("book") => "rest/book",
             Some("trades") => "rest/trades",
             Some("ticker") => "rest/ticker",
+            Some("candles") => "rest/candles",
             _ => "rest/product",
         },
         _ => "rest/other",
@@ -42,6 +45,11 @@ pub(super) fn answer(market: &mut Market, now_us: i64, path: &str, ask: &Ask<'_>
             let name = path.split('/').nth(1).unwrap_or("");
             let Some(slot) = market.find(name) else { return problem(404, "NotFound") };
             of_product(market.look(slot, now_us), endpoint, now_us, ask)
+        }
+        "rest/candles" => {
+            let name = path.split('/').nth(1).unwrap_or("");
+            let Some(slot) = market.find(name) else { return problem(404, "NotFound") };
+            candles(market, slot, now_us / 1_000, ask)
         }
         _ => problem(404, "NotFound"),
     }
@@ -120,6 +128,60 @@ fn of_product(pair: &Pair, endpoint: &str, now_us: i64, ask: &Ask<'_>) -> Answer
                 .header("cb-before", &cursor(shown.first()))
                 .header("cb-after", &cursor(shown.last()))
         }
+    }
+}
+
+/// At most 300, the newest first, without those in which nothing was traded. With one bound missing both are ignored.
+fn candles(market: &Market, slot: u32, now_ms: i64, ask: &Ask<'_>) -> Answer {
+    let timeframe = match ask.query.get("granularity").as_deref() {
+        Some("60") | None => Timeframe::M1,
+        Some("300") => Timeframe::M5,
+        Some("900") => Timeframe::M15,
+        Some("3600") => Timeframe::H1,
+        Some("21600") => Timeframe::H6,
+        Some("86400") => Timeframe::D1,
+        Some(_) => return problem(400, "Unsupported granularity"),
+    };
+    let bound = |name| ask.query.get(name).map(|text| moment(&text).ok_or(name));
+    let (start, end) = match (bound("start").transpose(), bound("end").transpose()) {
+        (Ok(start), Ok(end)) => (start, end),
+        (Err(name), _) | (_, Err(name)) => return problem(400, &format!("Invalid {name}")),
+    };
+    let (pair, step) = (&market.pairs[slot as usize], timeframe.ms());
+    let rows = match start.zip(end) {
+        Some((start, end)) if (end - start) / step >= 300 => {
+            let said = "granularity too small for the requested time range. Count of aggregations requested exceeds 300";
+            return problem(400, said);
+        }
+        Some((start, end)) => {
+            // Now and then the row before comes along.
+            let early = if (start / step) % 3 == 0 { start - step } else { start };
+            market.history.forward(pair, timeframe, (early, end.saturating_add(1)), now_ms, 301)
+        }
+        None => market.history.backward(pair, timeframe, (0, i64::MAX), now_ms, 300),
+    };
+    let mut out = Vec::with_capacity(rows.len() * 80);
+    put!(out, "[");
+    for row in rows.iter().rev().filter(|row| row.trades > 0 || !row.closed) {
+        put!(out, if out.len() > 1 { ",[" } else { "[" });
+        number(&mut out, row.open_ms / 1_000);
+        for ticks in [row.low, row.high, row.open, row.close] {
+            put!(out, ",");
+            trimmed(&mut out, ticks as u64, pair.price_scale);
+        }
+        put!(out, ",");
+        trimmed(&mut out, row.volume, SIZE_SCALE);
+        put!(out, "]");
+    }
+    put!(out, "]");
+    Answer::json(200, out)
+}
+
+/// ISO 8601, or seconds.
+fn moment(text: &str) -> Option<i64> {
+    match text.parse::<i64>() {
+        Ok(seconds) => seconds.checked_mul(1_000),
+        Err(_) => Some(text.parse::<jiff::Timestamp>().ok()?.as_millisecond()),
     }
 }
 

@@ -1,5 +1,7 @@
 //! The public REST methods. Errors come with HTTP 200 and a list.
 
+use catchment_model::Timeframe;
+
 use super::stream::price;
 use super::{alt_name, id};
 use crate::text::{Json, iso};
@@ -38,7 +40,8 @@ pub(super) fn answer(market: &mut Market, now_us: i64, path: &str, ask: &Ask<'_>
         }
         "rest/AssetPairs" => asset_pairs(market, ask),
         "rest/Depth" | "rest/Trades" => of_pair(market, now_us, path.ends_with("Depth"), ask),
-        "rest/Ticker" | "rest/OHLC" => figures(market, now_us, path.ends_with("OHLC"), ask),
+        "rest/Ticker" => ticker(market, now_us, ask),
+        "rest/OHLC" => candles(market, now_us / 1_000, ask),
         _ => problem("EGeneral:Unknown method"),
     }
 }
@@ -108,8 +111,61 @@ fn of_pair(market: &mut Market, now_us: i64, depth: bool, ask: &Ask<'_>) -> Answ
     Answer::json(200, out)
 }
 
-/// The ticker, or the present minute (the only one kept).
-fn figures(market: &mut Market, now_us: i64, candles: bool, ask: &Ask<'_>) -> Answer {
+/// So many that are over can be had, and the one that is not.
+const REACH: usize = 720;
+
+fn candles(market: &Market, now_ms: i64, ask: &Ask<'_>) -> Answer {
+    let Some(name) = ask.query.get("pair") else { return problem("EGeneral:Invalid arguments") };
+    let Some(slot) = market.find(&name) else { return problem("EQuery:Unknown asset pair") };
+    let timeframe = match ask.query.get("interval").as_deref() {
+        Some("1") | None => Timeframe::M1,
+        Some("5") => Timeframe::M5,
+        Some("15") => Timeframe::M15,
+        Some("30") => Timeframe::M30,
+        Some("60") => Timeframe::H1,
+        Some("240") => Timeframe::H4,
+        Some("1440") => Timeframe::D1,
+        Some("10080") => Timeframe::W1,
+        Some("21600") => Timeframe::W2,
+        Some(_) => return problem("EGeneral:Invalid arguments"),
+    };
+    let since = ask.query.get("since").and_then(|text| text.parse::<i64>().ok()).unwrap_or(0);
+    let pair = &market.pairs[slot as usize];
+    let key = if name.contains('/') { name.into_owned() } else { id(pair) };
+    let rows = market.history.backward(pair, timeframe, (0, i64::MAX), now_ms, REACH + 1);
+    let mut out = Vec::with_capacity(rows.len() * 100);
+    put!(out, "{\"error\":[],\"result\":{\"", key, "\":[");
+    let (mut is_first, mut last) = (true, since);
+    // What came after `since`, and whatever it says the one that is not over.
+    for row in rows.iter().filter(|row| row.open_ms / 1_000 > since || !row.closed) {
+        put!(out, if std::mem::take(&mut is_first) { "[" } else { ",[" });
+        number(&mut out, row.open_ms / 1_000);
+        for ticks in [row.open, row.high, row.low, row.close] {
+            put!(out, ",\"");
+            long_price(&mut out, pair, ticks);
+            put!(out, "\"");
+        }
+        put!(out, ",\"");
+        match row.trades {
+            0 => put!(out, "0.0"),
+            _ => long_price(&mut out, pair, (row.high + row.low) / 2),
+        }
+        put!(out, "\",\"");
+        size8(&mut out, row.volume);
+        put!(out, "\",");
+        number(&mut out, row.trades);
+        put!(out, "]");
+        if row.closed {
+            last = row.open_ms / 1_000;
+        }
+    }
+    put!(out, "],\"last\":");
+    number(&mut out, last);
+    put!(out, "}}");
+    Answer::json(200, out)
+}
+
+fn ticker(market: &mut Market, now_us: i64, ask: &Ask<'_>) -> Answer {
     let Some(name) = ask.query.get("pair") else { return problem("EGeneral:Invalid arguments") };
     let Some(slot) = market.find(&name) else { return problem("EQuery:Unknown asset pair") };
     let pair = market.look(slot, now_us);
@@ -126,17 +182,6 @@ fn figures(market: &mut Market, now_us: i64, candles: bool, ask: &Ask<'_>) -> An
     };
     let mut json = Json::default();
     json.open('{').key(&key);
-    if candles {
-        let candle = pair.candle();
-        let open_s = candle.open_us / 1_000_000;
-        json.open('[').open('[').value(&open_s.to_string());
-        for ticks in [candle.open, candle.high, candle.low, candle.close, (candle.high + candle.low) / 2] {
-            json.string(&money(ticks));
-        }
-        json.string(&amount(candle.volume)).value(&candle.trades.to_string()).close(']').close(']');
-        json.raw("last", open_s - 60);
-        return result(&json.close('}').done());
-    }
     let ((bid, ask), trade) = (pair.best(), pair.last_trade());
     json.open('{');
     for (key, level) in [("a", ask), ("b", bid)] {

@@ -63,7 +63,9 @@ fn open_okx(config: &SimConfig, clock: &Arc<dyn Clock>) -> Opened {
             per_2s("rest/books", 40),
             per_2s("rest/ticker", 20),
             per_2s("rest/candles", 40),
+            per_2s("rest/history-candles", 20),
             per_2s("rest/trades", 100),
+            per_2s("rest/history-trades", 20),
         ],
     };
     open(opening, config.seed, &config.streams, &config.okx, clock)

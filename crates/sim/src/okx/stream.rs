@@ -409,7 +409,7 @@ fn write_trade(pair: &Pair, all: bool, out: &mut Vec<u8>) -> (u64, u64) {
 }
 
 /// `["1757076060000","112600.1",…,"0"]`
-pub(super) fn candle_row(pair: &Pair, out: &mut Vec<u8>) -> u64 {
+fn candle_row(pair: &Pair, out: &mut Vec<u8>) -> u64 {
     let candle = pair.candle();
     let minute = (candle.open_us / 1_000) as u64;
     put!(out, "[\"");

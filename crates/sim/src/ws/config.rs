@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::{RATE_MAX, SimError};
 use crate::faults::Faults;
 use crate::limit::LimitRule;
+use crate::ws::history::CandlesConfig;
 
 /// What drives the streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -46,6 +47,8 @@ impl Default for StreamsConfig {
 pub struct ExchangeConfig<Rules> {
     /// What is traded, and how often something happens.
     pub pairs: PairsConfig,
+    /// What candles it has of the past.
+    pub candles: CandlesConfig,
     /// Its connections; what is absent is as at the venue.
     pub session: SessionConfig,
     /// Its limits for requests; absent: the venue's published ones. Empty: none.

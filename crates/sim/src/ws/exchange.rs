@@ -12,6 +12,7 @@ use super::dialect::{Dialect, Manners};
 use super::fault::StreamFaultKind;
 use super::floor::Floor;
 use super::hall::{Admit, Due, Feed, Hall, Key};
+use super::history::History;
 use super::pair::{BOOK_BEAT, Pair, SIZE_SCALE, TICKER_BEAT, TRADE_BEAT};
 use super::{BOOK, TRADES};
 use crate::dice::Dice;
@@ -23,6 +24,8 @@ pub(crate) struct Market {
     pub(crate) pairs: Vec<Pair>,
     by_name: HashMap<String, u32>,
     pub(crate) seed: u64,
+    /// Candles of the past.
+    pub(crate) history: History,
     /// Where frames are written before they are sent.
     pub(crate) scratch: Vec<u8>,
     heard: Vec<u32>,
@@ -243,7 +246,8 @@ pub(crate) fn open<W: Wire, R>(
         by_name.insert(pair.unified.clone(), slot);
         by_name.extend(wire.names(pair).into_iter().map(|name| (name, slot)));
     }
-    let market = Market { pairs, by_name, seed, scratch: Vec::new(), heard: Vec::new() };
+    let history = History::new(seed, &config.candles);
+    let market = Market { pairs, by_name, seed, history, scratch: Vec::new(), heard: Vec::new() };
     let manners = tuned(wire.manners(), &config.session);
     let floor = Floor::new(id, streams, Arc::clone(clock), Box::new(Exchange { wire, market, manners }));
     Opened {

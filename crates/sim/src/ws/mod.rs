@@ -26,6 +26,7 @@ pub(crate) mod exchange;
 pub(crate) mod fault;
 pub(crate) mod floor;
 pub(crate) mod hall;
+pub(crate) mod history;
 pub(crate) mod journal;
 pub(crate) mod line;
 pub(crate) mod pair;
