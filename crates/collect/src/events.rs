@@ -4,6 +4,8 @@
 use std::error::Error;
 use std::time::Duration;
 
+use catchment_jobs::{Id, Series, Span, StoreError};
+use catchment_model::{UnixMs, Venue};
 use tracing::{debug, error, info, warn};
 
 use crate::courier::Reply;
@@ -61,4 +63,33 @@ pub(crate) fn change_not_recorded(venue: &str, error: &dyn Error) {
 
 fn ms(length: Duration) -> u64 {
     u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
+}
+
+pub(crate) fn candles_fetched(venue: Venue, symbol: &str, timeframe: &str, candles: usize, holes: usize) {
+    debug!(%venue, symbol, timeframe, candles, holes, "candles fetched");
+}
+
+pub(crate) fn candles_unreachable(venue: Venue, symbol: &str, timeframe: &str, span: Span, rows: u32) {
+    let Span { from, to } = span;
+    warn!(%venue, symbol, timeframe, %from, %to,
+        "the venue gives only its newest {rows} candles; these cannot be had any more, and are not asked for again");
+}
+
+pub(crate) fn gap_planned(series: &Series, span: Span, stretches: usize, job: Id) {
+    let Series { exchange_id: venue, symbol, timeframe } = series;
+    let Span { from, to } = span;
+    info!(%venue, symbol, %timeframe, %from, %to, stretches, %job, "candles are missing; a job fetches them");
+}
+
+pub(crate) fn gaps_not_looked_for(series: &Series, error: &StoreError) {
+    let Series { exchange_id: venue, symbol, timeframe } = series;
+    warn!(%venue, symbol, %timeframe, %error, "missing candles were not looked for; the next run does");
+}
+
+pub(crate) fn gap_to_be_filled(venue: Venue, symbol: &str, from: UnixMs, to: UnixMs, job: Id) {
+    info!(%venue, symbol, %from, %to, %job, "a stream missed trades; a job fetches them");
+}
+
+pub(crate) fn gap_not_filled(venue: Venue, symbol: &str, reason: &str) {
+    warn!(%venue, symbol, reason, "a stream missed trades, and nobody fetches them");
 }

@@ -1,15 +1,17 @@
-//! Discover, poll and stream. The only room that opens a connection to a venue, and only with a permit.
+//! Discover, poll, stream and backfill. The only room that opens a connection to a venue, and only with a permit.
 //!
 //! * [`Courier`]: the only HTTP client of the program; [`Courier::send`] consumes a
 //!   [`Permit`](catchment_governor::Permit) and gives back a [`Reply`] or a [`SendError`]
 //! * [`discover()`]: the slow path; which instruments a venue has, every few minutes, into a file and the channel `markets`
 //! * [`poll()`]: the hot path; every instrument's book, once an interval, into the channel `orderbook`
 //! * [`stream`]: what a venue sends by itself, over WebSockets, verified
+//! * [`Backfill`]: what jobs do: candles of the past, new ones, missing ones
 //! * [`SnapshotFile`]: reads that file without ever dying of it
 //! * [`limits_of`]: what a venue declares, as the governor wants it
 //!
 //! Deliberately absent: any knowledge of a venue. What to ask and how to read the answer is in `catchment-venues`.
 
+mod backfill;
 mod courier;
 mod discover;
 mod events;
@@ -23,6 +25,7 @@ pub mod stream;
 mod tally;
 mod tls;
 
+pub use backfill::{Backfill, BackfillCounts, BackfillSettings, BackfillVenue, GapNotice, backfill_gaps};
 pub use courier::{Courier, CourierSettings, ReadStatus, Reply};
 pub use discover::{DiscoverStatus, DiscoverTask, LOSS_BELIEVED_AFTER, PageRetries, discover};
 pub use families::{families_of, limits_of};

@@ -8,6 +8,7 @@ use catchment_model::{
 };
 use catchment_pipeline::Draft;
 use catchment_venues::stream::{Data, Order, Scope, Sequence, SequenceChecker, Step, Witness};
+use tokio::sync::mpsc;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::StreamSettings;
@@ -19,6 +20,7 @@ use super::overlap::Mark;
 use super::records::{self, CheckRecord, Of};
 use super::silence::{SilenceWatch, Testimony, Trait};
 use super::status::{Running, StreamCounts};
+use crate::GapNotice;
 
 /// Numbers or ids of a stream that are remembered, to know a repetition.
 const REMEMBERED: usize = 64;
@@ -38,6 +40,8 @@ pub(crate) struct Core {
     pub(crate) resubscribe: Vec<(usize, Monotonic)>,
     pub(crate) settings: StreamSettings,
     /// Memory to write books into.
+    /// Who fills gaps, if anybody does.
+    pub(crate) listener: Option<mpsc::Sender<GapNotice>>,
     page: Vec<u8>,
 }
 
@@ -156,6 +160,7 @@ impl Core {
             resubscribe: Vec::new(),
             settings,
             page: Vec::new(),
+            listener: None,
         }
     }
 
@@ -462,6 +467,11 @@ impl Core {
         let of = Of { venue: self.venue, symbol, now, source: Source::RECORDER.as_str() };
         let pushed = records::push_gap(draft, of, &told.gap);
         self.counts.gaps_told += u64::from(pushed.is_ok());
+        if let Some(listener) = &self.listener {
+            let symbol = self.streams[told.place].symbol.to_string();
+            // Full: not told. The record is there all the same.
+            let _ = listener.try_send(GapNotice { venue: self.venue, symbol, gap: told.gap.clone() });
+        }
     }
 
     /// Writes down a gap that could be anybody's.

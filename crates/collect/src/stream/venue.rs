@@ -9,7 +9,7 @@ use catchment_model::{Clock, Monotonic};
 use catchment_pipeline::Intake;
 use catchment_venues::Endpoints;
 use catchment_venues::stream::{Descriptor, Wanted};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
@@ -20,7 +20,7 @@ use super::shard::{Ground, Shard};
 use super::socket::Dialer;
 use super::status::{ClockQuality, ConnectionStatus, Running, StreamCounts, StreamStatus};
 use super::{StreamSettings, connects_family, events};
-use crate::{Courier, CourierSettings, tls};
+use crate::{Courier, CourierSettings, GapNotice, tls};
 
 /// A venue whose streams are to be recorded.
 pub struct StreamTask {
@@ -44,6 +44,8 @@ pub struct StreamTask {
     pub settings: StreamSettings,
     /// Told every second.
     pub status: watch::Sender<StreamStatus>,
+    /// Told of every gap of one symbol as it is recorded, by whoever can fill it. Full: not told; the record is there.
+    pub gaps: Option<mpsc::Sender<GapNotice>>,
 }
 
 /// Why a venue's streams cannot be recorded at all.
@@ -78,6 +80,7 @@ pub async fn stream(task: StreamTask, stop: CancellationToken) -> Result<(), Str
         intake: task.intake.clone(),
         clock: Arc::clone(&task.clock),
         settings: task.settings,
+        gaps: task.gaps.clone(),
         rest,
     };
     let mut tasks = JoinSet::new();

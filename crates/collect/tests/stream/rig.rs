@@ -182,6 +182,7 @@ impl<'a> Start<'a> {
             clock,
             settings: self.settings,
             status: told,
+            gaps: None,
         };
         let stop = CancellationToken::new();
         let stopped = stop.clone();

@@ -25,7 +25,7 @@ use catchment_model::{Cause, Clock, Monotonic};
 use catchment_pipeline::{AcceptError, Draft, Intake, Pending};
 use catchment_venues::stream::Event;
 use futures_util::FutureExt;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
@@ -39,6 +39,7 @@ use super::rest::{Rest, Returned};
 use super::socket::{ConnectError, Dialer, Frame, Socket};
 use super::status::{ConnectionState, ConnectionStatus, ms};
 use super::{StreamSettings, events};
+use crate::GapNotice;
 
 /// So many frames before timers have their turn.
 const FRAMES_AT_ONCE: usize = 2_048;
@@ -56,6 +57,7 @@ pub(crate) struct Ground {
     pub(crate) intake: Intake,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) settings: StreamSettings,
+    pub(crate) gaps: Option<mpsc::Sender<GapNotice>>,
 }
 
 /// Which of the two sockets.
@@ -112,7 +114,8 @@ impl Shard {
         status: watch::Sender<ConnectionStatus>,
     ) -> Self {
         let (now, settings) = (ground.clock.monotonic(), ground.settings);
-        let core = Core::new(&route, settings, ground.clock.wall(), now);
+        let mut core = Core::new(&route, settings, ground.clock.wall(), now);
+        core.listener.clone_from(&ground.gaps);
         Self {
             draft: ground.intake.draft(),
             redial: Redial::new(settings.redial, seed),
