@@ -7,12 +7,16 @@
 //!
 //! A bench is a file here and a line in [`BENCHES`].
 
+mod backfill;
 mod books;
 mod dedup;
 mod descriptor;
 mod fuzz_scanner;
 mod handoff;
 mod isolation;
+#[cfg(feature = "mongo")]
+mod job_pick;
+mod jobs;
 mod machine;
 mod memory;
 mod parse_books;
@@ -31,6 +35,8 @@ mod sink_file;
 mod sink_mongo;
 mod spool;
 mod tape;
+#[cfg(feature = "mongo")]
+mod tokens;
 mod ws_pipe;
 mod ws_server;
 
@@ -63,6 +69,19 @@ static BENCHES: &[Bench] = &[
         name: "pipeline",
         about: "durable accepts through the whole pipeline, beside a bare loop",
         run: pipeline::run,
+    },
+    Bench { name: "jobs", about: "durable claims of jobs, beside the disk's own sync rate", run: jobs::run },
+    #[cfg(feature = "mongo")]
+    Bench {
+        name: "job-pick",
+        about: "claims of jobs in MongoDB, beside S2's scheduling index",
+        run: job_pick::run,
+    },
+    #[cfg(feature = "mongo")]
+    Bench {
+        name: "tokens",
+        about: "tokens of a shared budget in MongoDB, beside two attempts for each",
+        run: tokens::run,
     },
     Bench { name: "permit", about: "a permit from asking to report, beside a lock", run: permit::run },
     Bench {
@@ -115,6 +134,11 @@ static BENCHES: &[Bench] = &[
         about: "frames from a socket to spool and file, beside reading and discarding, and cryptofeed",
         run: ws_pipe::run,
     },
+    Bench {
+        name: "backfill",
+        about: "history of candles against the limit a simulator declares, beside ccxt",
+        run: backfill::run,
+    },
     Bench { name: "memory", about: "memory over ten million records", run: memory::run },
 ];
 
@@ -141,7 +165,7 @@ pub struct BenchArgs {
     /// How long it is watched at a steady pace, for the benches that record
     #[arg(long, value_name = "SECONDS", default_value_t = 20.0)]
     seconds: f64,
-    /// A server to write to, for sink-mongo; it gets a database catchment_bench [default: one of its own]
+    /// A server to write to, for sink-mongo, job-pick and tokens; it gets a database catchment_bench [default: one of its own]
     #[arg(long, value_name = "URI")]
     url: Option<String>,
     /// The Python of the benches that have a side in it

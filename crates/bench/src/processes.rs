@@ -163,6 +163,11 @@ impl Simulator {
         Ok(Self { _child: child, bases, addr })
     }
 
+    /// Where it listens.
+    pub(crate) fn addr(&self) -> &str {
+        &self.addr
+    }
+
     /// The address of an API, such as `polymarket/clob`.
     pub(crate) fn base(&self, api: &str) -> anyhow::Result<&str> {
         self.bases.get(api).map(String::as_str).with_context(|| format!("the simulator has no {api}"))
