@@ -94,7 +94,15 @@ fn ask_all(config: &Config) -> anyhow::Result<Vec<Answer>> {
         for stream in &config.streams {
             let id = stream.descriptor.id();
             let notebook = config.data_dir.join(id).join("state").join("governor.json");
-            let governor = governors::open_streamed(stream, &notebook, &clock, rand::random())?;
+            let governor = governors::open_described(
+                &stream.descriptor,
+                &stream.speed,
+                None,
+                &notebook,
+                &clock,
+                rand::random(),
+            )
+            .await?;
             let client = crate::streams::client(stream);
             let used = |socket: usize| {
                 stream
@@ -140,7 +148,7 @@ async fn ask(
     clock: &Arc<dyn Clock>,
 ) -> anyhow::Result<Duration> {
     let opened = (venue.spec.open)(&venue.endpoints);
-    let governor = governors::open(venue, &opened, None, notebook, clock, rand::random())?;
+    let governor = governors::open(venue, &opened, None, None, notebook, clock, rand::random()).await?;
     let settings = CourierSettings { deadline: PATIENCE, ..CourierSettings::default() };
     let courier = Courier::new(venue.spec, settings, Arc::clone(clock))?;
     let discovers = opened.discovers.context("it lists no markets")?;

@@ -75,6 +75,10 @@ pub(crate) enum Command {
     /// runs. Ends with 0 on Ctrl-C.
     Sim(SimCommand),
 
+    /// The store of connectors, jobs and candles
+    #[command(subcommand)]
+    Store(StoreCommand),
+
     /// Measure this machine and how close Catchment comes to it
     ///
     /// Both sides run interleaved in one process; printed are both figures, the median ratio, its range and the goal.
@@ -105,6 +109,20 @@ pub(crate) enum ConfigCommand {
     },
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum StoreCommand {
+    /// Bring the store up to date: its schema, a connector for each venue, jobs for the configured pairs
+    ///
+    /// May be done again at any time; what is there is left as it is. `run` does the same when it starts.
+    Migrate {
+        #[command(flatten)]
+        config: ConfigArgs,
+        /// Print the result as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct IngestArgs {
     #[command(flatten)]
@@ -132,7 +150,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
 
-    /// Run only some of the rooms in this process: discover, poll, stream, api
+    /// Run only some of the rooms in this process: discover, poll, stream, jobs, api
     ///
     /// Discovery writes the list of instruments, polling reads it; two processes on one data_dir can share the work.
     #[arg(long, value_name = "ROOMS", value_delimiter = ',')]

@@ -4,6 +4,7 @@
 //! checks. Checking does no I/O. [`KEYS`] says what each key means; `config init` and `config explain` print it, and a
 //! test holds it to the defaults in the code.
 
+mod jobs;
 mod mongo;
 mod streams;
 mod venues;
@@ -19,6 +20,8 @@ use catchment_model::Channel;
 use catchment_pipeline::{DedupConfig, Delivery, OnFull, SpoolConfig};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::jobs::{JobVenue, JobsConfig, StoreConfig, StorePlace};
+use self::jobs::{JobsToml, StoreToml};
 pub(crate) use self::mongo::MongoPlace;
 use self::mongo::{MongoToml, hide_logins};
 use self::streams::StreamToml;
@@ -37,6 +40,10 @@ pub(crate) struct Config {
     pub(crate) api: Option<SocketAddr>,
     pub(crate) venues: Vec<VenueConfig>,
     pub(crate) streams: Vec<StreamConfig>,
+    /// Where connectors, jobs and candles are.
+    pub(crate) store: StoreConfig,
+    /// Who works on jobs here, if anybody does.
+    pub(crate) jobs: Option<JobsConfig>,
     pub(crate) spool: SpoolConfig,
     pub(crate) spool_enabled: bool,
     pub(crate) dedup: Option<DedupConfig>,
@@ -107,6 +114,8 @@ struct ConfigToml {
     api: ApiToml,
     venues: BTreeMap<String, VenueToml>,
     streams: Vec<StreamToml>,
+    store: StoreToml,
+    jobs: JobsToml,
     persistence: PersistenceToml,
     sinks: Vec<SinkToml>,
 }
@@ -119,6 +128,8 @@ impl Default for ConfigToml {
             api: ApiToml::default(),
             venues: BTreeMap::new(),
             streams: Vec::new(),
+            store: StoreToml::default(),
+            jobs: JobsToml::default(),
             persistence: PersistenceToml::default(),
             sinks: vec![SinkToml::default()],
         }
@@ -317,6 +328,8 @@ impl ConfigToml {
             None => Described::shipped(),
         };
         let streams = streams::check(self.streams, &described, &self.venues)?;
+        let streamed: Vec<&str> = streams.iter().map(|stream| stream.descriptor.id()).collect();
+        let jobs = self.jobs.check(&described, &self.venues, &streamed)?;
         let mut venues = Vec::new();
         for (id, venue) in self.venues {
             let descriptor = described.find(&id);
@@ -331,6 +344,8 @@ impl ConfigToml {
             api: self.api.check()?,
             venues,
             streams,
+            store: self.store.check(&self.data_dir)?,
+            jobs,
             spool: self.persistence.spool.check(&self.data_dir)?,
             spool_enabled,
             dedup: self.persistence.dedup.check()?,
@@ -504,6 +519,23 @@ pub(crate) const KEYS: &[Key] = &[
     optional("[[streams]]", "channels", r#"["trades", "book_delta"]"#, "which of its channels; `catchment venues` lists them"),
     optional("[[streams]]", "snapshot_interval_s", "60", "whole books are written to the channel orderbook this often, and after each new beginning"),
     optional("[[streams]]", "snapshot_depth", "5000", "levels a side in these"),
+    key("[store]", "kind", r#""sqlite""#, "where connectors, jobs and candles are kept: sqlite (a file; several processes of one machine) | mongo (a server; several machines)"),
+    optional("[store]", "path", r#""data/jobs.db""#, "the file; default: jobs.db in data_dir"),
+    key("[store]", "uri", r#""mongodb://localhost:27017""#, "the server; may hold a password, which is never shown. CATCHMENT_STORE_URI in the environment comes first"),
+    optional("[store]", "uri_file", r#""/etc/catchment/store_uri""#, "a file that holds the connection string instead"),
+    key("[store]", "database", r#""market_data""#, "its database"),
+    key("[store]", "limits", r#""jobs""#, "whose limits are kept there, for all processes together: jobs (of the venues that have jobs) | all"),
+    optional("[jobs]", "enabled", "true", "whether this process works on jobs; default: if there are pairs"),
+    optional("[jobs]", "workers", "8", "jobs worked on at once"),
+    optional("[jobs]", "lease_s", "30", "a worker that was silent for so long has lost its job to another"),
+    optional("[jobs]", "attempts_max", "10", "a job that has failed so often in a row is given up until somebody looks"),
+    optional("[jobs]", "max_concurrent_per_exchange", "0", "so many jobs of an exchange at once, over all processes; 0: no cap"),
+    optional("[jobs]", "system_requests_per_s", "0", "what all exchanges together may be asked, over all processes; 0: no limit"),
+    optional("[[jobs.pairs]]", "venue", r#""binance""#, "whose candles are kept: binance, coinbase, kraken, okx, bybit"),
+    optional("[[jobs.pairs]]", "symbols", r#"["BTC/USDT"]"#, "of which pairs"),
+    optional("[[jobs.pairs]]", "timeframes", r#"["1m"]"#, "which candles: 1s 1m 3m 5m 15m 30m 1h 2h 4h 6h 8h 12h 1d 3d 1w 2w 1M, as far as the venue has them"),
+    optional("[[jobs.pairs]]", "history", "true", "fetch those of the past, too"),
+    optional("[[jobs.pairs]]", "since", r#""2020-01-01""#, "from when on; default: from the first the venue has"),
     key("[persistence]", "memory_mb", "64", "what may be in memory on its way into the spool and to the sinks; a stalled sink then reads from disk"),
     key("[persistence]", "mongo_uri", r#""mongodb://localhost:27017""#, "where [[sinks]] kind = \"mongo\" writes; may hold a password, which is never shown. CATCHMENT_MONGO_URI in the environment comes before it"),
     optional("[persistence]", "mongo_uri_file", r#""/etc/catchment/mongo_uri""#, "a file that holds the connection string instead"),
@@ -580,7 +612,8 @@ fn starter() -> String {
         if key.table != table {
             table = key.table;
             // A venue that is named is recorded; whether to is the user's to say.
-            let is_choice = table.starts_with("[venues") || table.starts_with("[[streams");
+            let is_choice =
+                table.starts_with("[venues") || table.starts_with("[[streams") || table.contains("[jobs");
             let off = if is_choice { "# " } else { "" };
             text.push_str(&format!("\n{off}{table}\n"));
         }
@@ -611,6 +644,7 @@ fn reference() -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::jobs::PairToml;
     use super::*;
 
     fn checked(text: &str) -> Result<Config, String> {
@@ -685,6 +719,24 @@ mod tests {
         refused("[venues.kalshi]\nendpoints = { api = 'x' }", "venues.kalshi.endpoints.api");
         refused("[api]\nlisten = '0.0.0.0:80'", "api.listen is 0.0.0.0:80, which other machines can reach");
         refused("[api]\nlisten = 'here'", "api.listen is \"here\"");
+        refused(
+            "[[jobs.pairs]]\nvenue = 'kalshi'",
+            "jobs.pairs[0].venue is \"kalshi\", which is no venue with candles",
+        );
+        refused(
+            "[[jobs.pairs]]\ntimeframes = ['7m']",
+            "jobs.pairs[0].timeframes holds \"7m\" is not a timeframe",
+        );
+        refused(
+            "[[jobs.pairs]]\nvenue = 'coinbase'\ntimeframes = ['4h']",
+            "jobs.pairs[0].timeframes holds 4h; coinbase has 1m,",
+        );
+        refused("[[jobs.pairs]]\nsymbols = ['BTC-USDT']", "jobs.pairs[0].symbols holds \"BTC-USDT\"");
+        refused("[[jobs.pairs]]\nsince = 'soon'", "jobs.pairs[0].since is \"soon\"");
+        refused("[[jobs.pairs]]\n[jobs]\nworkers = 0", "jobs.workers is 0");
+        refused("[jobs]\nenabled = true", "jobs.enabled is true, but no venue with candles is named");
+        refused("[store]\nkind = 'paper'", "unknown variant `paper`");
+        refused("[store]\nkind = 'mongo'\npath = 'x'", "store.path is given");
     }
 
     #[cfg(feature = "mongo")]
@@ -762,7 +814,9 @@ mod tests {
         let mut real = BTreeMap::new();
         let venues = BTreeMap::from([("polymarket".to_owned(), VenueToml::default())]);
         let streams = vec![StreamToml::default()];
-        let whole = ConfigToml { venues, streams, ..ConfigToml::default() };
+        let mut jobs = JobsToml::default();
+        jobs.pairs.push(PairToml::default());
+        let whole = ConfigToml { venues, streams, jobs, ..ConfigToml::default() };
         flatten("", serde_json::to_value(whole).unwrap(), &mut real);
         assert_eq!(explained.keys().collect::<Vec<_>>(), real.keys().collect::<Vec<_>>());
         for (path, value) in real {

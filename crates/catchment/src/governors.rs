@@ -9,20 +9,22 @@ use anyhow::Context;
 use catchment_collect::stream;
 use catchment_governor::limiter::{Aimd, AimdSettings, Limiter, Pace, PaceSettings};
 use catchment_governor::{
-    Family, Governor, Limits, MakeLimiter, MemoryBudget, Notebook, Open, Parts, Settings, WindowSpec,
+    Budget, Family, Governor, Limits, MakeLimiter, MemoryBudget, Notebook, Open, Parts, Settings, WindowSpec,
 };
 use catchment_model::Clock;
 use catchment_venues::Opened;
 use catchment_venues::stream::Descriptor;
 
-use crate::config::{LimiterKind, Speed, StreamConfig, VenueConfig};
+use crate::config::{LimiterKind, Speed, VenueConfig};
+use crate::jobs::Accounts;
 
 /// Opens the governor of a venue that is polled, and of its streams if it is streamed too. What it learns and which bans
 /// it meets are kept in the file `notebook`.
-pub(crate) fn open(
+pub(crate) async fn open(
     venue: &VenueConfig,
     opened: &Opened,
     streams: Option<&Descriptor>,
+    accounts: Option<&Accounts>,
     notebook: &Path,
     clock: &Arc<dyn Clock>,
     seed: u64,
@@ -33,37 +35,47 @@ pub(crate) fn open(
         let is_known = venue.spec.limits.iter().any(|limit| limit.family == family.name);
         !is_known
     }));
-    start(venue.spec.id, families, &venue.speed, venue.spec.start.spacing, notebook, clock, seed)
+    start(venue.spec.id, families, &venue.speed, venue.spec.start.spacing, accounts, notebook, clock, seed)
+        .await
 }
 
-/// Opens the governor of a venue that is only streamed.
-pub(crate) fn open_streamed(
-    config: &StreamConfig,
+/// Opens the governor of a venue that is described in a file: only streamed, or asked for its history.
+pub(crate) async fn open_described(
+    descriptor: &Descriptor,
+    speed: &Speed,
+    accounts: Option<&Accounts>,
     notebook: &Path,
     clock: &Arc<dyn Clock>,
     seed: u64,
 ) -> anyhow::Result<Governor> {
-    let families = stream::families_of(&config.descriptor);
+    let families = stream::families_of(descriptor);
     let spacing = Duration::from_millis(100);
-    start(config.descriptor.id(), families, &config.speed, spacing, notebook, clock, seed)
+    start(descriptor.id(), families, speed, spacing, accounts, notebook, clock, seed).await
 }
 
-fn start(
-    id: &str,
+#[allow(clippy::too_many_arguments)] // two callers, a few lines above
+async fn start(
+    id: &'static str,
     families: Vec<Family>,
     speed: &Speed,
     spacing: Duration,
+    accounts: Option<&Accounts>,
     notebook: &Path,
     clock: &Arc<dyn Clock>,
     seed: u64,
 ) -> anyhow::Result<Governor> {
     let limits = Limits::new(families, speed.limit_share)
         .with_context(|| format!("the limits of {id} do not fit together"))?;
+    let shared = match accounts {
+        Some(accounts) => accounts.budget(id, &limits, clock).await?,
+        None => None,
+    };
+    let budget: Arc<dyn Budget> = shared.unwrap_or_else(|| Arc::new(MemoryBudget::new(limits.clone())));
     let settings =
         Settings { max_inflight: speed.max_inflight, cooldown: speed.cooldown, ..Settings::default() };
     let parts = Parts {
         clock: Arc::clone(clock),
-        budget: Arc::new(MemoryBudget::new(limits.clone())),
+        budget,
         limiter: limiters(*speed, spacing, &limits, seed),
         notebook: Some(Arc::new(Notebook::open(notebook))),
         seed,

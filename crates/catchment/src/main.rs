@@ -8,6 +8,7 @@ mod demo;
 mod floorplan;
 mod governors;
 mod ingest;
+mod jobs;
 mod lines;
 mod mock;
 mod opening;
@@ -15,6 +16,7 @@ mod recorder;
 mod run;
 mod signals;
 mod sim;
+mod store;
 mod streams;
 mod summary;
 mod venues;
@@ -25,7 +27,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::cli::{Cli, Command, ConfigCommand};
+use crate::cli::{Cli, Command, ConfigCommand, StoreCommand};
 
 /// Done.
 const DONE: u8 = 0;
@@ -58,6 +60,7 @@ fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Ingest(args) => ingest::run(args),
         Command::Verify(args) => verify::run(&args),
         Command::Sim(command) => sim::run(&command),
+        Command::Store(StoreCommand::Migrate { config, json }) => store::migrate(&config.read()?, json),
         #[cfg(feature = "bench")]
         Command::Bench(args) => catchment_bench::run(args),
     }

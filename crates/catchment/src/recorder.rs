@@ -8,17 +8,19 @@ use anyhow::Context;
 use catchment_collect::stream::StreamStatus;
 use catchment_collect::{
     Courier, CourierSettings, DiscoverStatus, DiscoverTask, Line, PageRetries, PollSettings, PollStatus,
-    PollTask, SnapshotFile, discover, poll, snapshot_path,
+    PollTask, SnapshotFile, backfill_gaps, discover, poll, snapshot_path,
 };
 use catchment_control as control;
 use catchment_governor::Governor;
 use catchment_pipeline::RealDisk;
+use catchment_venues::stream::Descriptor;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Config, StreamConfig, VenueConfig};
+use crate::config::{Config, Speed, StreamConfig, VenueConfig};
 use crate::floorplan::House;
+use crate::jobs::{Accounts, JobsRoom, JobsWindow};
 use crate::{governors, say, streams};
 
 /// How long what is under way may take to end.
@@ -32,15 +34,17 @@ pub(crate) struct Rooms {
     pub(crate) discover: bool,
     pub(crate) poll: bool,
     pub(crate) stream: bool,
+    pub(crate) jobs: bool,
     pub(crate) api: bool,
 }
 
 impl Rooms {
-    pub(crate) const ALL: Rooms = Rooms { discover: true, poll: true, stream: true, api: true };
+    pub(crate) const ALL: Rooms = Rooms { discover: true, poll: true, stream: true, jobs: true, api: true };
 
     /// What tells the files of a process that runs only some of them from those of the other; empty if it runs all.
     pub(crate) fn suffix(self) -> &'static str {
         match (self.discover, self.poll, self.stream) {
+            (false, false, false) if self.jobs => "-jobs",
             (true, false, false) => "-discover",
             (false, true, false) => "-poll",
             (false, false, true) => "-stream",
@@ -56,6 +60,7 @@ pub(crate) struct Recorder {
     venues: Vec<Running>,
     tasks: JoinSet<()>,
     stop: CancellationToken,
+    jobs: Option<JobsRoom>,
 }
 
 /// What can be seen of one of them.
@@ -70,25 +75,44 @@ struct Running {
 
 impl Recorder {
     /// Starts recording every venue of the configuration.
-    pub(crate) fn start(config: &Config, rooms: Rooms, house: &House) -> anyhow::Result<Self> {
-        let mut recorder = Self { venues: Vec::new(), tasks: JoinSet::new(), stop: CancellationToken::new() };
+    pub(crate) async fn start(config: &Config, rooms: Rooms, house: &House) -> anyhow::Result<Self> {
+        let (tasks, stop) = (JoinSet::new(), CancellationToken::new());
+        let mut recorder = Self { venues: Vec::new(), tasks, stop, jobs: None };
+        // Everybody spends from the store's accounts, whether or not this process works on jobs.
+        let mut accounts = Accounts::open(config).await?;
         for venue in config.venues.iter().filter(|_| rooms.discover || rooms.poll) {
-            recorder.start_venue(venue, config, rooms, house)?;
+            recorder.start_venue(venue, config, rooms, house, accounts.as_ref()).await?;
         }
         for stream in config.streams.iter().filter(|_| rooms.stream) {
-            recorder.start_stream(stream, config, rooms, house)?;
+            recorder.start_stream(stream, config, rooms, house, accounts.as_ref()).await?;
+        }
+        if let Some(accounts) = &mut accounts
+            && let Some(told) = accounts.told.take()
+        {
+            recorder.tasks.spawn(backfill_gaps(Arc::clone(&accounts.store), told, recorder.stop.clone()));
+        }
+        if let (Some(jobs), Some(accounts)) = (config.jobs.as_ref().filter(|_| rooms.jobs), accounts.as_ref())
+        {
+            for venue in &jobs.venues {
+                recorder
+                    .add_governor(&venue.descriptor, &venue.speed, config, rooms, house, Some(accounts))
+                    .await?;
+            }
+            let governors = recorder.venues.iter().map(|venue| (venue.id, venue.governor.clone())).collect();
+            recorder.jobs = Some(JobsRoom::start(jobs, &accounts.store, &governors, house)?);
         }
         let governors: Vec<Governor> = recorder.venues.iter().map(|venue| venue.governor.clone()).collect();
         recorder.tasks.spawn(remember(governors, recorder.stop.clone()));
         Ok(recorder)
     }
 
-    fn start_venue(
+    async fn start_venue(
         &mut self,
         venue: &VenueConfig,
         config: &Config,
         rooms: Rooms,
         house: &House,
+        accounts: Option<&Accounts>,
     ) -> anyhow::Result<()> {
         let (spec, clock, data_dir) = (venue.spec, &house.clock, &config.data_dir);
         let seed = rand::random();
@@ -96,7 +120,7 @@ impl Recorder {
         let streamed = config.streams.iter().map(|stream| &stream.descriptor);
         let streamed = streamed.filter(|_| rooms.stream).find(|descriptor| descriptor.id() == spec.id);
         let notebook = notebook(data_dir, spec.id, rooms);
-        let governor = governors::open(venue, &opened, streamed, &notebook, clock, seed)?;
+        let governor = governors::open(venue, &opened, streamed, accounts, &notebook, clock, seed).await?;
         let settings = CourierSettings {
             deadline: venue.speed.deadline,
             connections_max: venue.speed.max_inflight as usize,
@@ -153,19 +177,17 @@ impl Recorder {
     }
 
     /// A venue that is polled too has one governor for both.
-    fn start_stream(
+    async fn start_stream(
         &mut self,
         stream: &StreamConfig,
         config: &Config,
         rooms: Rooms,
         house: &House,
+        accounts: Option<&Accounts>,
     ) -> anyhow::Result<()> {
         let (id, clock) = (stream.descriptor.id(), &house.clock);
-        if self.venues.iter().all(|venue| venue.id != id) {
-            let notebook = notebook(&config.data_dir, id, rooms);
-            let governor = governors::open_streamed(stream, &notebook, clock, rand::random())?;
-            self.venues.push(Running { id, governor, discover: None, poll: None, stream: None });
-        }
+        let gaps = accounts.as_ref().and_then(|accounts| accounts.gaps_of(id));
+        self.add_governor(&stream.descriptor, &stream.speed, config, rooms, house, accounts).await?;
         let venue =
             self.venues.iter_mut().find(|venue| venue.id == id).expect("it is there or was just added");
         let intake = house.pipeline.intake();
@@ -173,6 +195,7 @@ impl Recorder {
             stream,
             venue.governor.clone(),
             intake,
+            gaps,
             clock,
             &mut self.tasks,
             self.stop.clone(),
@@ -181,16 +204,43 @@ impl Recorder {
         Ok(())
     }
 
+    /// Opens the governor of a described venue, unless it has one.
+    async fn add_governor(
+        &mut self,
+        descriptor: &Descriptor,
+        speed: &Speed,
+        config: &Config,
+        rooms: Rooms,
+        house: &House,
+        accounts: Option<&Accounts>,
+    ) -> anyhow::Result<()> {
+        let id = descriptor.id();
+        if self.venues.iter().any(|venue| venue.id == id) {
+            return Ok(());
+        }
+        let (notebook, seed) = (notebook(&config.data_dir, id, rooms), rand::random());
+        let opened = governors::open_described(descriptor, speed, accounts, &notebook, &house.clock, seed);
+        let governor = opened.await?;
+        self.venues.push(Running { id, governor, discover: None, poll: None, stream: None });
+        Ok(())
+    }
+
     /// What can be seen of it, as long as one likes.
     pub(crate) fn window(&self) -> Window {
-        Window(self.venues.clone())
+        Window { venues: self.venues.clone(), jobs: self.jobs.as_ref().map(JobsRoom::window) }
     }
 
     /// Lets what is under way come to its end, and remembers what was learned.
     pub(crate) async fn stop(mut self) {
         self.stop.cancel();
+        let jobs = self.jobs.take();
+        let jobs = async {
+            if let Some(jobs) = jobs {
+                jobs.stop().await;
+            }
+        };
         let ended = async { while self.tasks.join_next().await.is_some() {} };
-        if tokio::time::timeout(STOP_WITHIN, ended).await.is_err() {
+        if tokio::join!(tokio::time::timeout(STOP_WITHIN, ended), jobs).0.is_err() {
             say("catchment: a venue did not come to its end in time; its last requests are given up");
         }
     }
@@ -223,17 +273,25 @@ async fn remember(governors: Vec<Governor>, stop: CancellationToken) {
 
 /// What can be seen of the venues.
 #[derive(Clone)]
-pub(crate) struct Window(Vec<Running>);
+pub(crate) struct Window {
+    venues: Vec<Running>,
+    jobs: Option<JobsWindow>,
+}
 
 impl Window {
     pub(crate) fn venues(&self) -> Vec<control::Venue> {
-        self.0.iter().map(figures).collect()
+        self.venues.iter().map(figures).collect()
     }
 
     /// Where the streams stand, by venue.
     pub(crate) fn streams(&self) -> Vec<(String, StreamStatus)> {
         let of = |venue: &Running| Some((venue.id.to_owned(), venue.stream.as_ref()?.borrow().clone()));
-        self.0.iter().filter_map(of).collect()
+        self.venues.iter().filter_map(of).collect()
+    }
+
+    /// Where the jobs stand.
+    pub(crate) fn jobs(&self) -> Option<control::Jobs> {
+        self.jobs.as_ref().map(JobsWindow::figures)
     }
 }
 

@@ -25,10 +25,10 @@ const DRAIN: Duration = Duration::from_secs(4);
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<u8> {
     let mut config = args.config.read()?;
     let rooms = rooms(&args.only)?;
-    if config.venues.is_empty() && config.streams.is_empty() && !args.mock.mock {
+    if config.venues.is_empty() && config.streams.is_empty() && config.jobs.is_none() && !args.mock.mock {
         anyhow::bail!(
-            "there is nothing to record: name a venue in the configuration, such as [venues.polymarket], or \
-             [[streams]] (`catchment venues` lists them)"
+            "there is nothing to record: name a venue in the configuration, such as [venues.polymarket], \
+             [[streams]] or [[jobs.pairs]] (`catchment venues` lists them)"
         );
     }
     let mut name = config.spool.dir.clone().into_os_string();
@@ -55,14 +55,15 @@ fn rooms(only: &[String]) -> anyhow::Result<Rooms> {
     if only.is_empty() {
         return Ok(Rooms::ALL);
     }
-    let mut rooms = Rooms { discover: false, poll: false, stream: false, api: false };
+    let mut rooms = Rooms { discover: false, poll: false, stream: false, jobs: false, api: false };
     for name in only {
         match name.as_str() {
             "discover" => rooms.discover = true,
             "poll" => rooms.poll = true,
             "stream" => rooms.stream = true,
+            "jobs" => rooms.jobs = true,
             "api" => rooms.api = true,
-            other => anyhow::bail!("--only {other}: there is discover, poll, stream and api"),
+            other => anyhow::bail!("--only {other}: there is discover, poll, stream, jobs and api"),
         }
     }
     Ok(rooms)
@@ -78,7 +79,7 @@ pub(crate) async fn record(
     let live = config.venues.iter().map(|venue| venue.spec.venue()).collect();
     let manner = Manner { on_storage_error: OnStorageError::Wait, open_sinks: OpenSinks::Beside, live };
     let mut house = floorplan::build(config, manner)?;
-    let recorder = Recorder::start(config, rooms, &house)?;
+    let recorder = Recorder::start(config, rooms, &house).await?;
     let view = View::of(&house, recorder.window());
     let control = match config.api.filter(|_| rooms.api) {
         Some(addr) => {
@@ -95,6 +96,10 @@ pub(crate) async fn record(
     for stream in config.streams.iter().filter(|_| rooms.stream) {
         let (id, streams) = (stream.descriptor.id(), stream.wanted.len());
         say(&format!("recording {streams} streams of {id} into {}", config.data_dir.join(id).display()));
+    }
+    for jobs in config.jobs.iter().filter(|_| rooms.jobs) {
+        let venues: Vec<&str> = jobs.venues.iter().map(|venue| venue.descriptor.id()).collect();
+        say(&format!("working on jobs of {} with {} workers", venues.join(", "), jobs.workers));
     }
     let progress = Progress::start("record");
     let time_is_up = async {
@@ -118,12 +123,12 @@ pub(crate) async fn record(
         house.pipeline.close(Duration::ZERO).await?;
         return Err(error);
     }
-    let (venues, streams) = (view.window.venues(), view.window.streams());
+    let (venues, streams, jobs) = (view.window.venues(), view.window.streams(), view.window.jobs());
     let monitor = view.monitor.clone();
     let books = house.pipeline.close_until(patience(monitor)).await?;
     progress.finish();
     drop(control);
-    Ok(Ended { venues, streams, books })
+    Ok(Ended { venues, streams, jobs, books })
 }
 
 /// Waits for the sinks to take the rest: as long as they do, and not longer than the whole stop may take.
@@ -182,6 +187,7 @@ impl View {
             ingest_errors: ingest_errors(&books),
             channels: channels(&books),
             balances: balances(&books),
+            jobs: self.window.jobs(),
         }
     }
 }
@@ -246,6 +252,7 @@ fn balances(books: &Books) -> Vec<control::Balance> {
 pub(crate) struct Ended {
     venues: Vec<control::Venue>,
     streams: Vec<(String, StreamStatus)>,
+    jobs: Option<control::Jobs>,
     books: Books,
 }
 
@@ -263,6 +270,7 @@ impl Ended {
             let all = serde_json::json!({
                 "venues": self.venues,
                 "streams": streams::as_json(&self.streams),
+                "jobs": self.jobs,
                 "balances": lines,
             });
             println!("{}", serde_json::to_string_pretty(&all)?);
@@ -298,6 +306,18 @@ impl Ended {
             );
         }
         streams::print(&self.streams);
+        if let Some(jobs) = &self.jobs {
+            let runs = |outcome: &str| jobs.runs.get(outcome).copied().unwrap_or_default();
+            println!(
+                "jobs: {} runs went well, {} failed, {} given up; {} candles on {} pages; {} stretches a venue has not",
+                runs("success"),
+                runs("failed"),
+                runs("dead"),
+                jobs.candles,
+                jobs.pages,
+                jobs.holes
+            );
+        }
         let pending: u64 = lines.iter().map(|line| line.pending).sum();
         if pending > 0 {
             say(&format!(

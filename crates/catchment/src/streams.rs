@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use catchment_collect::stream::{self, ConnectionStatus, StreamSettings, StreamStatus, StreamTask};
-use catchment_collect::{Courier, CourierSettings};
+use catchment_collect::{Courier, CourierSettings, GapNotice};
 use catchment_control as control;
 use catchment_governor::Governor;
 use catchment_model::Clock;
 use catchment_pipeline::Intake;
 use serde_json::json;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -22,6 +22,7 @@ pub(crate) fn start(
     config: &StreamConfig,
     governor: Governor,
     intake: Intake,
+    gaps: Option<mpsc::Sender<GapNotice>>,
     clock: &Arc<dyn Clock>,
     tasks: &mut JoinSet<()>,
     stop: CancellationToken,
@@ -47,6 +48,7 @@ pub(crate) fn start(
             ..StreamSettings::default()
         },
         status,
+        gaps,
     };
     tasks.spawn(async move {
         if let Err(error) = stream::stream(task, stop).await {

@@ -12,9 +12,11 @@
 //! Deliberately absent: nothing here can change anything, and nothing beyond loopback can look.
 
 mod health;
+mod jobs;
 mod metrics;
 mod server;
 mod status;
 
+pub use jobs::{Connector, JobState, Jobs};
 pub use server::{Control, ControlError};
 pub use status::{Balance, ChannelCounts, Clock, Connection, Hold, Sink, Spool, Status, Stream, Venue};

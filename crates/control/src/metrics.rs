@@ -6,6 +6,8 @@
 //! A label's values come from venues too (channels a descriptor names, causes), so each family holds at most
 //! [`SERIES_MAX`] series; what is more is summed up under `other`.
 
+mod jobs;
+
 use std::fmt::Write;
 
 use catchment_pipeline::WriteTimes;
@@ -26,6 +28,7 @@ pub(crate) fn page(status: &Status) -> String {
     sinks(&mut page, status);
     venues(&mut page, status);
     streams(&mut page, status);
+    jobs::jobs(&mut page, status);
     page.text
 }
 

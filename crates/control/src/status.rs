@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use catchment_pipeline::WriteTimes;
 use serde::Serialize;
 
+use crate::Jobs;
+
 /// How a recorder is doing.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Status {
@@ -28,6 +30,8 @@ pub struct Status {
     pub channels: Vec<ChannelCounts>,
     /// What came in and what became of it, by sink and venue. Both sides are equal, or something is lost.
     pub balances: Vec<Balance>,
+    /// Connectors and jobs, where this process works on some.
+    pub jobs: Option<Jobs>,
 }
 
 /// How one venue is doing.

@@ -43,7 +43,7 @@ impl Default for MongoToml {
 /// Text that is not shown.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(transparent)]
-struct Hidden(String);
+pub(crate) struct Hidden(pub(super) String);
 
 impl fmt::Debug for Hidden {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

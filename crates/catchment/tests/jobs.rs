@@ -1,0 +1,246 @@
+//! The binary works on jobs: candles of simulated exchanges into a store, by one process and by several, some of them killed.
+//!
+//! Short forms run with the tests, long ones (`CATCHMENT_LONG`) by `scripts/torture jobs`.
+#![allow(clippy::unwrap_used)] // a test may
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use catchment_jobs::{Candles, JobFilter, JobType, Jobs, Page, Series, Span, SqliteStore, State};
+use catchment_model::{Clock, SystemClock, Timeframe, UnixMs, Venue};
+use catchment_sim::{Sim, SimConfig};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use serde_json::Value;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_catchment");
+const MINUTE: i64 = 60_000;
+
+fn is_long() -> bool {
+    std::env::var_os("CATCHMENT_LONG").is_some()
+}
+
+/// A simulation, and a folder with a configuration for it.
+struct Site {
+    sim: Sim,
+    dir: tempfile::TempDir,
+    config: PathBuf,
+}
+
+impl Site {
+    /// The simulation as told by pairs of path and value; the configuration with this added to it.
+    async fn start(venue: &str, sim: &[(&str, String)], more: &str) -> Self {
+        let mut config = SimConfig::default();
+        for (path, value) in sim {
+            config = config.with(path, value).unwrap();
+        }
+        let sim = Sim::start(config, Arc::new(SystemClock::new())).await.unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let rest = sim.base(&format!("{venue}/rest"));
+        let text = format!(
+            "data_dir = {:?}\n[api]\nlisten = '127.0.0.1:0'\n[venues.{venue}]\nlimit_share = 1.0\n\
+             endpoints = {{ rest = {rest:?} }}\n{more}",
+            dir.path().join("data")
+        );
+        let path = dir.path().join("catchment.toml");
+        put(&path, &text);
+        Self { sim, dir, config: path }
+    }
+
+    async fn run(&self, args: &[&str]) -> Output {
+        let mut command = Command::new(BINARY);
+        command.args(args).arg("-c").arg(&self.config);
+        tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+    }
+
+    /// A process that works on jobs until it is killed. Each has a spool of its own.
+    fn worker(&self, number: usize) -> Worker {
+        let log = std::fs::File::create(self.dir.path().join(format!("worker{number}.log"))).unwrap();
+        let child = Command::new(BINARY)
+            .args(["run", "--only", "jobs", "-c"])
+            .arg(self.own_config(number))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn();
+        Worker(child.unwrap())
+    }
+
+    /// The same configuration with a spool of its own; the store is shared.
+    fn own_config(&self, number: usize) -> PathBuf {
+        let text = std::fs::read_to_string(&self.config).unwrap();
+        let path = self.dir.path().join(format!("worker{number}.toml"));
+        let spool = self.dir.path().join(format!("spool{number}"));
+        let data = self.dir.path().join(format!("data{number}"));
+        let text = text.replace(&format!("{:?}", self.dir.path().join("data")), &format!("{data:?}"));
+        let store = self.store_path();
+        put(&path, &format!("{text}\n[store]\npath = {store:?}\n[persistence.spool]\ndir = {spool:?}\n"));
+        path
+    }
+
+    fn store_path(&self) -> PathBuf {
+        self.dir.path().join("data").join("jobs.db")
+    }
+
+    async fn store(&self) -> SqliteStore {
+        SqliteStore::open(self.store_path()).await.unwrap()
+    }
+
+    fn requests(&self, venue: &str, endpoint: &str) -> u64 {
+        self.sim.stats()[venue].get(endpoint).map_or(0, |stats| stats.requests)
+    }
+}
+
+/// A child that does not outlive its test.
+struct Worker(Child);
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "a file for a test, which no power cut will meet")]
+fn put(path: &Path, text: &str) {
+    std::fs::write(path, text).unwrap();
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+fn at(ms: i64) -> UnixMs {
+    UnixMs::new(ms).unwrap()
+}
+
+fn this_minute() -> i64 {
+    Timeframe::M1.open_of(SystemClock::new().wall().ms()).get()
+}
+
+fn day(ms: i64) -> String {
+    let time = jiff::Timestamp::from_millisecond(ms).unwrap();
+    time.to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_store_is_filled_from_the_configuration_once() {
+    let pairs =
+        "[[jobs.pairs]]\nvenue = 'okx'\nsymbols = ['BTC/USDT', 'ETH/USDT']\ntimeframes = ['1m', '1h']\n";
+    let site = Site::start("okx", &[], pairs).await;
+    let first = site.run(&["store", "migrate", "--json"]).await;
+    assert_eq!(first.status.code(), Some(0), "{}", said(&first));
+    let told: Value = serde_json::from_slice(&first.stdout).unwrap();
+    // Two jobs for each of four series, and one for the listing.
+    assert_eq!((&told["connectors_added"], &told["jobs_added"]), (&1.into(), &9.into()), "{told}");
+    let again = site.run(&["store", "migrate", "--json"]).await;
+    let told: Value = serde_json::from_slice(&again.stdout).unwrap();
+    assert_eq!(
+        (&told["connectors_added"], &told["jobs_added"], &told["jobs"]),
+        (&0.into(), &0.into(), &9.into())
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn candles_are_kept_and_what_is_done_is_shown() {
+    let since = this_minute() - 2_000 * MINUTE;
+    let pairs = format!("[[jobs.pairs]]\nsymbols = ['BTC/USDT']\nsince = '{}'\n", day(since));
+    let site = Site::start("binance", &[("binance.candles.since_ms", since.to_string())], &pairs).await;
+    let ran = site.run(&["run", "--only", "jobs,api", "--for", "8s", "--json"]).await;
+    assert_eq!(ran.status.code(), Some(0), "{}", said(&ran));
+    let figures: Value = serde_json::from_slice(&ran.stdout).unwrap();
+    let jobs = &figures["jobs"];
+    assert!(jobs["candles"].as_u64().unwrap() >= 1_999, "{figures:#}");
+    assert_eq!(jobs["connectors"][0]["exchange"], "binance", "{figures:#}");
+    let store = site.store().await;
+    let series = Series {
+        exchange_id: Venue::new("binance").unwrap(),
+        symbol: "BTC/USDT".to_owned(),
+        timeframe: Timeframe::M1,
+    };
+    let span = Span::new(at(since), at(this_minute() - 5 * MINUTE)).unwrap();
+    assert_eq!(store.missing(&series, span, 9).await.unwrap(), []);
+    let listed = site.dir.path().join("data/binance/markets");
+    assert!(listed.is_dir(), "what is traded was written down");
+}
+
+/// However often workers are killed, every candle is there once, and no page is fetched again but the one in hand.
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_processes_lose_and_double_no_candle() {
+    let (days, kills) = if is_long() { (5 * 365, 100) } else { (60, 3) };
+    let since = this_minute() - days * 1_440 * MINUTE;
+    let pairs = format!(
+        "[jobs]\nlease_s = 2\nworkers = 1\n[[jobs.pairs]]\nsymbols = ['BTC/USDT']\nsince = '{}'\n",
+        day(since)
+    );
+    let sim = [("binance.candles.since_ms", since.to_string()), ("binance.limits", "[]".to_owned())];
+    let site = Site::start("binance", &sim, &pairs).await;
+    let migrated = site.run(&["store", "migrate"]).await;
+    assert_eq!(migrated.status.code(), Some(0), "{}", said(&migrated));
+    let store = site.store().await;
+    let history = JobFilter { kind: Some(JobType::OhlcvBackfill), ..JobFilter::default() };
+    let history = store.jobs(&history, Page::first(1)).await.unwrap().remove(0).id;
+    let mut workers: Vec<Worker> = (0..2).map(|number| site.worker(number)).collect();
+    let mut rng = StdRng::seed_from_u64(1);
+    let mut killed = 0;
+    loop {
+        let job = store.job(history).await.unwrap().unwrap();
+        if job.state == State::Success {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(rng.random_range(200..900))).await;
+        if killed < kills && job.cursor.page > 0 {
+            let at = rng.random_range(0..2);
+            workers[at] = site.worker(at);
+            killed += 1;
+        }
+    }
+    drop(workers);
+    let series = Series {
+        exchange_id: Venue::new("binance").unwrap(),
+        symbol: "BTC/USDT".to_owned(),
+        timeframe: Timeframe::M1,
+    };
+    let span = Span::new(at(since), at(this_minute() - 5 * MINUTE)).unwrap();
+    assert_eq!(store.missing(&series, span, 9).await.unwrap(), []);
+    let coverage = store.coverage(&series).await.unwrap().unwrap();
+    let minutes = (coverage.last.get() - coverage.first.get()) / MINUTE + 1;
+    assert_eq!(coverage.candles, minutes as u64, "each once");
+    let job = store.job(history).await.unwrap().unwrap();
+    let asked = site.requests("binance", "rest/klines");
+    // A page for each kill, what is new in each life of a process, and a lease that ran out on a busy machine.
+    let most = job.cursor.page + 2 * killed + job.stats.runs + 10;
+    println!("{killed} kills, {} pages, {asked} requests, {} runs", job.cursor.page, job.stats.runs);
+    assert!(asked <= most, "{asked} requests for {} pages and {killed} kills", job.cursor.page);
+}
+
+/// The venue itself counts, in every interval, whoever asks.
+#[tokio::test(flavor = "multi_thread")]
+async fn several_processes_stay_within_one_limit() {
+    let (seconds, workers) = if is_long() { (120, 32) } else { (8, 4) };
+    let since = this_minute() - 900 * 1_440 * MINUTE;
+    let pairs = format!(
+        "[jobs]\nworkers = {workers}\n[[jobs.pairs]]\nvenue = 'coinbase'\nsince = '{}'\n\
+         symbols = ['BTC/USD', 'ETH/USD', 'SOL/USD', 'XRP/USD', 'BTC/USDT', 'ETH/USDT', 'SOL/USDT', 'XRP/USDT']\n",
+        day(since)
+    );
+    // Ten in a second are allowed. What the way to the venue squeezes together on a busy machine is let go.
+    let limit = r#"[{"endpoints":["rest"],"requests":10,"window_ms":900,"model":"sliding"}]"#;
+    let sim = [("coinbase.candles.since_ms", since.to_string()), ("coinbase.limits", limit.to_owned())];
+    let site = Site::start("coinbase", &sim, &pairs).await;
+    let migrated = site.run(&["store", "migrate"]).await;
+    assert_eq!(migrated.status.code(), Some(0), "{}", said(&migrated));
+    let processes: Vec<Worker> = (0..4).map(|number| site.worker(number)).collect();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let asked = || -> u64 { site.sim.stats()["coinbase"].values().map(|stats| stats.requests).sum() };
+    let before = asked();
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+    let used = (asked() - before) as f64 / (10 * seconds) as f64;
+    drop(processes);
+    let refused: u64 = site.sim.stats()["coinbase"].values().map(|stats| stats.refusals).sum();
+    println!("{:.1} % of the limit used, {refused} refused", 100.0 * used);
+    assert_eq!(refused, 0);
+    assert!(used >= if is_long() { 0.90 } else { 0.2 }, "{:.1} % of the limit was used", 100.0 * used);
+}
