@@ -84,7 +84,7 @@ pub(crate) async fn record(
     let control = match config.api.filter(|_| rooms.api) {
         Some(addr) => {
             let view = view.clone();
-            let control = Control::start(addr, move || view.status()).await?;
+            let control = Control::start(addr, move || view.status(), None).await?;
             say(&format!("live figures: http://{}/", control.addr()));
             Some(control)
         }

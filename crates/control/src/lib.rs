@@ -8,15 +8,19 @@
 //! | `/readyz` | 200 while records are accepted, else 503; the reasons as JSON |
 //! | `/healthz` | the same code; instances, connections, spool, dedup and clocks as JSON |
 //! | `/metrics` | the figures for Prometheus |
+//! | `/api/v1/…` | connectors, jobs and candles, if there is a [`api::Desk`]; `/api/v1/openapi.json` describes it |
 //!
-//! Deliberately absent: nothing here can change anything, and nothing beyond loopback can look.
+//! Deliberately absent: TLS, users and rights. Beyond loopback there is one token, and whoever has it may do everything.
 
+pub mod api;
+mod gate;
 mod health;
 mod jobs;
 mod metrics;
 mod server;
 mod status;
 
+pub use gate::{Token, TokenError};
 pub use jobs::{Connector, JobState, Jobs};
-pub use server::{Control, ControlError};
+pub use server::{Control, ControlError, ControlSettings};
 pub use status::{Balance, ChannelCounts, Clock, Connection, Hold, Sink, Spool, Status, Stream, Venue};

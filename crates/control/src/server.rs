@@ -1,23 +1,32 @@
 //! A small HTTP server. It answers what it was asked at the moment it was asked; nothing is kept between requests.
+//!
+//! What anybody can make it hold is bounded: connections, their age, the length and the number of headers, the length of a
+//! body, and the time that each of them may take.
 
-use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
 use bytes::Bytes;
-use http_body_util::Full;
-use hyper::header::{self, HeaderValue};
+use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tracing::warn;
 
+use crate::api::http::json;
+use crate::api::{self, Desk, Problem};
+use crate::gate::{Gate, Token, gate};
 use crate::health::Health;
 use crate::{Status, metrics};
 
@@ -27,8 +36,18 @@ const PAGE: &str = include_str!("page.html");
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'";
 /// So many connections at once; more wait to be taken.
 const CONNECTIONS_MAX: usize = 64;
-/// How long somebody may take to say what they want.
+/// How long somebody may take to say what they want, and to want something more.
 const HEADER_DEADLINE: Duration = Duration::from_secs(5);
+/// So many headers,
+const HEADERS_MAX: usize = 64;
+/// and so many bytes of them.
+const HEADER_BYTES_MAX: usize = 16 << 10;
+/// How long an answer may take to be made.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
+/// After so long a connection is asked to end with what it is at,
+const CONNECTION_AGE: Duration = Duration::from_secs(300);
+/// and has so long for it: whoever does not read his answer is not waited for.
+const LAST_ANSWER: Duration = Duration::from_secs(30);
 /// How long the door rests after it could not be opened: out of file descriptors, most likely.
 const REST: Duration = Duration::from_millis(200);
 
@@ -41,12 +60,28 @@ pub struct Control {
     serving: JoinHandle<()>,
 }
 
+/// Where it listens and to whom.
+#[derive(Debug, Clone)]
+pub struct ControlSettings {
+    /// Where. Beyond loopback only with a token.
+    pub listen: SocketAddr,
+    /// What everybody has to show; none: nothing.
+    pub token: Option<Token>,
+}
+
+impl From<SocketAddr> for ControlSettings {
+    fn from(listen: SocketAddr) -> Self {
+        Self { listen, token: None }
+    }
+}
+
 /// Why it could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// Not an address of this machine alone.
+    /// Other machines could come, and nobody would ask them for anything.
     #[error(
-        "the status page listens on loopback only, and {0} is not; put a proxy with a password in front of it"
+        "{0} can be reached from other machines, and there is no token: name a file with one in [api] token_file, put \
+         it into CATCHMENT_API_TOKEN, or listen on 127.0.0.1"
     )]
     Exposed(SocketAddr),
     /// Somebody else is there.
@@ -60,18 +95,23 @@ pub enum ControlError {
 }
 
 impl Control {
-    /// Starts to listen; `look` gives the figures whenever somebody asks.
+    /// Starts to listen; `look` gives the figures whenever somebody asks, `desk` does what somebody wants. Without a desk
+    /// there are only figures.
     pub async fn start(
-        addr: SocketAddr,
+        settings: impl Into<ControlSettings>,
         look: impl Fn() -> Status + Send + Sync + 'static,
+        desk: Option<Desk>,
     ) -> Result<Self, ControlError> {
-        if !addr.ip().is_loopback() {
+        let ControlSettings { listen: addr, token } = settings.into();
+        let is_loopback = addr.ip().is_loopback();
+        if !is_loopback && token.is_none() {
             return Err(ControlError::Exposed(addr));
         }
         let refused = |source| ControlError::Listen { addr, source };
         let listener = TcpListener::bind(addr).await.map_err(refused)?;
         let addr = listener.local_addr().map_err(refused)?;
-        Ok(Self { addr, serving: tokio::spawn(serve(listener, Arc::new(look))) })
+        let router = router(Arc::new(look), desk, Arc::new(Gate { token, is_loopback }));
+        Ok(Self { addr, serving: tokio::spawn(serve(listener, router)) })
     }
 
     /// Where it listens.
@@ -86,7 +126,7 @@ impl Drop for Control {
     }
 }
 
-async fn serve(listener: TcpListener, look: Look) {
+async fn serve(listener: TcpListener, router: Router) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut guests = tokio::task::JoinSet::new();
     loop {
@@ -94,9 +134,9 @@ async fn serve(listener: TcpListener, look: Look) {
         let seat = Arc::clone(&room).acquire_owned().await.expect("the semaphore is never closed");
         match listener.accept().await {
             Ok((stream, _)) => {
-                let look = Arc::clone(&look);
+                let router = router.clone();
                 guests.spawn(async move {
-                    attend(stream, look).await;
+                    attend(stream, router).await;
                     drop(seat);
                 });
             }
@@ -108,80 +148,107 @@ async fn serve(listener: TcpListener, look: Look) {
     }
 }
 
-async fn attend(stream: TcpStream, look: Look) {
-    let service = service_fn(move |request| {
-        let answer = answer(&request, &look);
-        async move { Ok::<_, Infallible>(answer) }
-    });
-    // Whoever hangs up in the middle is nobody's trouble.
-    let _ = http1::Builder::new()
+/// Whoever hangs up in the middle is nobody's trouble.
+async fn attend(stream: TcpStream, router: Router) {
+    let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_DEADLINE)
-        .serve_connection(TokioIo::new(stream), service)
-        .await;
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(HEADER_BYTES_MAX)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    tokio::pin!(connection);
+    if tokio::time::timeout(CONNECTION_AGE, connection.as_mut()).await.is_ok() {
+        return;
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ = tokio::time::timeout(LAST_ANSWER, connection).await;
 }
 
-fn answer<B>(request: &Request<B>, look: &Look) -> Response<Full<Bytes>> {
-    if !is_meant_for_us(request) {
-        return text(StatusCode::FORBIDDEN, "ask for this machine by its address or as localhost\n");
-    }
-    if request.method() != Method::GET && request.method() != Method::HEAD {
-        return text(StatusCode::METHOD_NOT_ALLOWED, "this page can only be looked at\n");
-    }
-    match request.uri().path() {
-        "/" => respond(StatusCode::OK, "text/html; charset=utf-8", PAGE.into()),
-        "/api/v1/status" => json(StatusCode::OK, &look()),
-        "/livez" => text(StatusCode::OK, "ok\n"),
-        "/readyz" => {
-            let reasons = look().not_ready;
-            json(readiness(&reasons), &serde_json::json!({ "ready": reasons.is_empty(), "reasons": reasons }))
+#[derive(Clone)]
+struct Figures {
+    look: Look,
+    gate: Arc<Gate>,
+}
+
+fn router(look: Look, desk: Option<Desk>, the_gate: Arc<Gate>) -> Router {
+    let figures = Router::new()
+        .route("/", get(page))
+        .route("/livez", get(async || text("ok\n")))
+        .route("/readyz", get(ready))
+        .route("/healthz", get(health))
+        .route("/metrics", get(metrics))
+        .route("/api/v1/status", get(status))
+        .with_state(Figures { look, gate: Arc::clone(&the_gate) });
+    let all = match desk {
+        Some(desk) => {
+            let (router, _) = api::routes();
+            let description: Bytes = api::openapi().into();
+            let describe = move || async move { respond("application/json", description) };
+            let router = router.route("/openapi.json", get(describe)).with_state(desk);
+            figures.nest("/api/v1", router)
         }
-        "/healthz" => {
-            let status = look();
-            json(readiness(&status.not_ready), &Health::of(&status))
-        }
-        "/metrics" => respond(StatusCode::OK, metrics::CONTENT_TYPE, metrics::page(&look()).into()),
-        _ => text(
-            StatusCode::NOT_FOUND,
-            "there is /, /api/v1/status, /livez, /readyz, /healthz and /metrics\n",
-        ),
-    }
+        None => figures,
+    };
+    all.method_not_allowed_fallback(async |method: Method| Problem::method(&method))
+        .fallback(async |uri: Uri| Problem::no_place(uri.path()))
+        .layer(middleware::from_fn(in_time))
+        .layer(middleware::from_fn_with_state(the_gate, gate))
+        .layer(middleware::map_response(with_policy))
+}
+
+async fn page() -> Response {
+    respond("text/html; charset=utf-8", PAGE.into())
+}
+
+async fn status(State(figures): State<Figures>) -> Response {
+    json(StatusCode::OK, &(figures.look)())
+}
+
+/// Why it is not ready is told to whoever may see the rest, too.
+async fn ready(State(figures): State<Figures>, headers: HeaderMap) -> Response {
+    let reasons = (figures.look)().not_ready;
+    let code = readiness(&reasons);
+    let is_ready = reasons.is_empty();
+    let reasons = if figures.gate.knows(&headers) { reasons } else { Vec::new() };
+    json(code, &serde_json::json!({ "ready": is_ready, "reasons": reasons }))
+}
+
+async fn health(State(figures): State<Figures>) -> Response {
+    let status = (figures.look)();
+    json(readiness(&status.not_ready), &Health::of(&status))
+}
+
+async fn metrics(State(figures): State<Figures>) -> Response {
+    respond(metrics::CONTENT_TYPE, metrics::page(&(figures.look)()).into())
 }
 
 fn readiness(not_ready: &[String]) -> StatusCode {
     if not_ready.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
 }
 
-/// A page elsewhere can point a name of its own at this machine and make a browser ask us; such a request carries that
-/// name.
-fn is_meant_for_us<B>(request: &Request<B>) -> bool {
-    let Some(host) = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()) else {
-        return true;
-    };
-    let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((v6, _)) => v6,
-        None => host.split(':').next().unwrap_or(host),
-    };
-    name.eq_ignore_ascii_case("localhost") || name.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+/// Nobody waits for ever.
+async fn in_time(request: Request, next: Next) -> Response {
+    match tokio::time::timeout(ANSWER_DEADLINE, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => Problem::too_late(ANSWER_DEADLINE).into_response(),
+    }
 }
 
-fn json(status: StatusCode, value: &impl serde::Serialize) -> Response<Full<Bytes>> {
-    let body = serde_json::to_vec(value).expect("names and numbers always serialise");
-    respond(status, "application/json", body.into())
-}
-
-fn text(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
-    respond(status, "text/plain; charset=utf-8", text.into())
-}
-
-fn respond(status: StatusCode, kind: &'static str, body: Bytes) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(body));
-    *response.status_mut() = status;
+async fn with_policy(mut response: Response) -> Response {
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+fn text(text: &'static str) -> Response {
+    respond("text/plain; charset=utf-8", text.into())
+}
+
+fn respond(kind: &'static str, body: Bytes) -> Response {
+    let mut response = Response::new(axum::body::Body::from(body));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }
 
@@ -195,7 +262,7 @@ mod tests {
             not_ready: not_ready.iter().map(|&reason| reason.to_owned()).collect(),
             ..Status::default()
         };
-        Control::start("127.0.0.1:0".parse().unwrap(), look).await.unwrap()
+        Control::start("127.0.0.1:0".parse::<SocketAddr>().unwrap(), look, None).await.unwrap()
     }
 
     /// The status line and the rest.
@@ -251,11 +318,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_listens_nowhere_else() {
-        let error = Control::start("0.0.0.0:0".parse().unwrap(), Status::default).await.unwrap_err();
-        assert!(error.to_string().contains("loopback only"), "{error}");
+    async fn beyond_loopback_it_listens_only_with_a_token() {
+        let error = Control::start("0.0.0.0:0".parse::<SocketAddr>().unwrap(), Status::default, None)
+            .await
+            .unwrap_err();
+        assert!(error.to_string().contains("there is no token"), "{error}");
         let first = start(&[]).await;
-        let taken = Control::start(first.addr(), Status::default).await.unwrap_err();
+        let taken = Control::start(first.addr(), Status::default, None).await.unwrap_err();
         assert!(taken.to_string().contains("[api] listen"), "{taken}");
     }
 }
