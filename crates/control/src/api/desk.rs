@@ -150,9 +150,9 @@ impl Desk {
     pub async fn change_connector(&self, exchange: &str, body: Value) -> Result<Connector, Problem> {
         let mut fields = Fields::of_body(body)?;
         let mut patch = read_limits(&mut fields);
-        patch.notes = fields.text("notes", |text| match text.len() {
-            0..=4_096 => Ok(text.to_owned()),
-            _ => Err("is longer than 4096 bytes".to_owned()),
+        patch.notes = fields.text("notes", |text| match text.chars().count() {
+            0..=NOTES_MAX => Ok(text.to_owned()),
+            long => Err(format!("has {long} characters; it may have {NOTES_MAX}")),
         });
         fields.end(&[&CONNECTOR_READ_ONLY[..], &["exchange_id"]].concat())?;
         let venue = self.connector(exchange).await?.exchange_id;
@@ -305,6 +305,8 @@ fn read_limits(fields: &mut Fields) -> ConnectorPatch {
     }
 }
 
+/// Characters of a connector's notes; in bytes no more than a store takes.
+const NOTES_MAX: usize = 1_024;
 /// More jobs at once than that are no cap.
 pub(crate) const CAP_MAX: u64 = 1_000_000;
 

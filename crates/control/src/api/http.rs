@@ -135,7 +135,7 @@ async fn upsert_connector(State(desk): State<Desk>, Given(body): Given) -> Answe
 
 /// The connector of an exchange
 #[utoipa::path(get, path = "/connectors/{exchange_id}", tag = "connectors",
-    params(("exchange_id" = String, Path)),
+    params(("exchange_id" = String, Path, pattern = "^[a-z0-9][a-z0-9_.-]{0,30}$")),
     responses((status = 200, description = "as it is now", body = ConnectorShape)))]
 async fn get_connector(State(desk): State<Desk>, name: Named) -> Answer {
     Ok(json(StatusCode::OK, &desk.connector(&named(name)?).await?))
@@ -143,7 +143,7 @@ async fn get_connector(State(desk): State<Desk>, name: Named) -> Answer {
 
 /// Change its limit, its cap or its notes
 #[utoipa::path(put, path = "/connectors/{exchange_id}", tag = "connectors",
-    params(("exchange_id" = String, Path)), request_body = ConnectorChangeShape,
+    params(("exchange_id" = String, Path, pattern = "^[a-z0-9][a-z0-9_.-]{0,30}$")), request_body = ConnectorChangeShape,
     responses((status = 200, description = "as it is now", body = ConnectorShape)))]
 async fn change_connector(State(desk): State<Desk>, name: Named, Given(body): Given) -> Answer {
     Ok(json(StatusCode::OK, &desk.change_connector(&named(name)?, body).await?))
@@ -151,7 +151,7 @@ async fn change_connector(State(desk): State<Desk>, name: Named, Given(body): Gi
 
 /// Delete it; none of its jobs is begun any more
 #[utoipa::path(delete, path = "/connectors/{exchange_id}", tag = "connectors",
-    params(("exchange_id" = String, Path)),
+    params(("exchange_id" = String, Path, pattern = "^[a-z0-9][a-z0-9_.-]{0,30}$")),
     responses((status = 204, description = "it is deleted")))]
 async fn delete_connector(State(desk): State<Desk>, name: Named) -> Answer {
     desk.delete_connector(&named(name)?).await?;
@@ -160,7 +160,7 @@ async fn delete_connector(State(desk): State<Desk>, name: Named) -> Answer {
 
 /// Begin none of its jobs, and give no token
 #[utoipa::path(post, path = "/connectors/{exchange_id}/pause", tag = "connectors",
-    params(("exchange_id" = String, Path)),
+    params(("exchange_id" = String, Path, pattern = "^[a-z0-9][a-z0-9_.-]{0,30}$")),
     responses((status = 200, description = "as it is now", body = ConnectorShape)))]
 async fn pause_connector(State(desk): State<Desk>, name: Named) -> Answer {
     Ok(json(StatusCode::OK, &desk.set_connector_status(&named(name)?, Status::Paused).await?))
@@ -168,7 +168,7 @@ async fn pause_connector(State(desk): State<Desk>, name: Named) -> Answer {
 
 /// Let it go on
 #[utoipa::path(post, path = "/connectors/{exchange_id}/resume", tag = "connectors",
-    params(("exchange_id" = String, Path)),
+    params(("exchange_id" = String, Path, pattern = "^[a-z0-9][a-z0-9_.-]{0,30}$")),
     responses((status = 200, description = "as it is now", body = ConnectorShape)))]
 async fn resume_connector(State(desk): State<Desk>, name: Named) -> Answer {
     Ok(json(StatusCode::OK, &desk.set_connector_status(&named(name)?, Status::Active).await?))
@@ -178,7 +178,7 @@ async fn resume_connector(State(desk): State<Desk>, name: Named) -> Answer {
 ///
 /// Deleted ones are left out unless `status=deleted`.
 #[utoipa::path(get, path = "/jobs", tag = "jobs", params(
-    ("exchange_id" = Option<String>, Query),
+    ("exchange_id" = Option<String>, Query, pattern = "^[a-z0-9][a-z0-9_.-]{0,30}$"),
     ("type" = Option<TypeShape>, Query),
     ("symbol" = Option<String>, Query, pattern = "^[A-Z0-9]{1,20}/[A-Z0-9]{1,20}$"),
     ("timeframe" = Option<TimeframeShape>, Query),
@@ -261,7 +261,7 @@ async fn run_job(State(desk): State<Desk>, name: Named) -> Answer {
 ///
 /// As JSON or as CSV. Where there are more, the header `Link` says where the rest is, and so does `next_since_ms`.
 #[utoipa::path(get, path = "/candles", tag = "candles", params(
-    ("exchange_id" = String, Query),
+    ("exchange_id" = String, Query, pattern = "^[a-z0-9][a-z0-9_.-]{0,30}$"),
     ("symbol" = String, Query, pattern = "^[A-Z0-9]{1,20}/[A-Z0-9]{1,20}$", example = "BTC/USDT"),
     ("timeframe" = inline(TimeframeShape), Query),
     ("since_ms" = Option<u64>, Query, maximum = 253_402_300_799_999_u64, description = "from here on; default: from the first"),
@@ -292,7 +292,7 @@ async fn get_candles(State(desk): State<Desk>, RawQuery(query): RawQuery) -> Ans
 ///
 /// From its first candle up to now, or within a stretch of time.
 #[utoipa::path(get, path = "/coverage", tag = "candles", params(
-    ("exchange_id" = String, Query),
+    ("exchange_id" = String, Query, pattern = "^[a-z0-9][a-z0-9_.-]{0,30}$"),
     ("symbol" = String, Query, pattern = "^[A-Z0-9]{1,20}/[A-Z0-9]{1,20}$", example = "BTC/USDT"),
     ("timeframe" = inline(TimeframeShape), Query),
     ("since_ms" = Option<u64>, Query, maximum = 253_402_300_799_999_u64, description = "from here on; default: from the first candle"),

@@ -48,7 +48,7 @@ pub(crate) struct ConnectorShape {
     #[schema(pattern = "^[0-9a-f]{24}$")]
     _id: String,
     /// Which exchange.
-    #[schema(example = "binance")]
+    #[schema(pattern = "^[a-z0-9][a-z0-9_.-]{0,30}$", example = "binance")]
     exchange_id: String,
     #[schema(format = DateTime)]
     creation_date: String,
@@ -99,7 +99,7 @@ pub(crate) struct WindowShape {
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewConnectorShape {
     /// Which exchange.
-    #[schema(example = "binance")]
+    #[schema(pattern = "^[a-z0-9][a-z0-9_.-]{0,30}$", example = "binance")]
     exchange_id: String,
     /// How many requests; default: what the exchange allows.
     #[schema(minimum = 1, maximum = 100_000_000)]
@@ -252,7 +252,7 @@ pub(crate) struct StretchShape {
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewJobShape {
     /// On which exchange; its connector must be there.
-    #[schema(example = "binance")]
+    #[schema(pattern = "^[a-z0-9][a-z0-9_.-]{0,30}$", example = "binance")]
     exchange_id: String,
     #[schema(rename = "type", inline)]
     kind: TypeShape,
