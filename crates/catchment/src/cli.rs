@@ -8,6 +8,7 @@ use catchment_sim::mock::MockArgs;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{self, Config};
+use crate::desk::cli::{CandlesCommand, ConnectorsCommand, JobsCommand};
 
 /// Records markets round the clock: asks as fast as a venue allows, loses nothing it accepted, says what it missed.
 #[derive(Debug, Parser)]
@@ -74,6 +75,21 @@ pub(crate) enum Command {
     /// one's address on standard output. GET /_sim/stats has the figures, POST /_sim/faults changes the faults while it
     /// runs. Ends with 0 on Ctrl-C.
     Sim(SimCommand),
+
+    /// Connectors: one an exchange, with the limit that all who ask it share
+    #[command(subcommand)]
+    Connectors(ConnectorsCommand),
+
+    /// Jobs: list, add, change, pause, resume, run or delete them
+    ///
+    /// They ask the store that the configuration names, whether anything is running or not.
+    /// Exits with 1 if there is no such job or something stands against it.
+    #[command(subcommand)]
+    Jobs(JobsCommand),
+
+    /// Candles that were fetched, and what is missing
+    #[command(subcommand)]
+    Candles(CandlesCommand),
 
     /// The store of connectors, jobs and candles
     #[command(subcommand)]
@@ -192,7 +208,7 @@ pub(crate) struct DemoArgs {
 }
 
 /// A length of time as people write it.
-fn length(text: &str) -> Result<Duration, String> {
+pub(crate) fn length(text: &str) -> Result<Duration, String> {
     let length: jiff::SignedDuration =
         text.parse().map_err(|_| "expected a number with its unit, such as 30s, 10m or 1h30m".to_owned())?;
     Duration::try_from(length).map_err(|_| "time does not run backwards".to_owned())

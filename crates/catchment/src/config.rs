@@ -4,6 +4,7 @@
 //! checks. Checking does no I/O. [`KEYS`] says what each key means; `config init` and `config explain` print it, and a
 //! test holds it to the defaults in the code.
 
+mod api;
 mod jobs;
 mod mongo;
 mod streams;
@@ -11,7 +12,6 @@ mod venues;
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,13 +20,15 @@ use catchment_model::Channel;
 use catchment_pipeline::{DedupConfig, Delivery, OnFull, SpoolConfig};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::api::ApiConfig;
+use self::api::ApiToml;
 pub(crate) use self::jobs::{JobVenue, JobsConfig, StoreConfig, StorePlace};
 use self::jobs::{JobsToml, StoreToml};
 pub(crate) use self::mongo::MongoPlace;
 use self::mongo::{MongoToml, hide_logins};
 use self::streams::StreamToml;
 pub(crate) use self::streams::{Described, StreamConfig};
-use self::venues::{ApiToml, VenueToml};
+use self::venues::VenueToml;
 pub(crate) use self::venues::{LimiterKind, Speed, VenueConfig, books_at_once};
 use crate::DONE;
 
@@ -37,7 +39,7 @@ const MIB: u64 = 1 << 20;
 pub(crate) struct Config {
     pub(crate) data_dir: PathBuf,
     /// Where the status page listens, if anywhere.
-    pub(crate) api: Option<SocketAddr>,
+    pub(crate) api: Option<ApiConfig>,
     pub(crate) venues: Vec<VenueConfig>,
     pub(crate) streams: Vec<StreamConfig>,
     /// Where connectors, jobs and candles are.
@@ -494,8 +496,9 @@ const fn optional(
 #[rustfmt::skip]
 pub(crate) const KEYS: &[Key] = &[
     key("", "data_dir", r#""data""#, "the archive: <venue>/<channel>/date=YYYY-MM-DD/*.jsonl"),
-    key("[api]", "enabled", "true", "serve a page of live figures and health while `run` runs"),
-    key("[api]", "listen", r#""127.0.0.1:8080""#, "where; loopback only"),
+    key("[api]", "enabled", "true", "serve a page of live figures, health, metrics and the API while `run` runs"),
+    key("[api]", "listen", r#""127.0.0.1:8080""#, "where; beyond loopback only with a token"),
+    optional("[api]", "token_file", r#""/etc/catchment/api_token""#, "a file with the token that everybody must show; CATCHMENT_API_TOKEN in the environment comes before it"),
     optional("", "descriptors_dir", r#""descriptors""#, "a folder with descriptions of more venues that stream, a .toml file each; read at the start"),
     optional("[venues.polymarket]", "endpoints", "{}", "other addresses by name, such as { clob = \"http://127.0.0.1:9600/polymarket/clob\" }; `catchment venues` lists the names"),
     optional("[venues.polymarket]", "poll_interval_ms", "1000", "each book is asked for this often"),
@@ -717,7 +720,6 @@ mod tests {
             "venues.kalshi.endpoints.moon does not exist",
         );
         refused("[venues.kalshi]\nendpoints = { api = 'x' }", "venues.kalshi.endpoints.api");
-        refused("[api]\nlisten = '0.0.0.0:80'", "api.listen is 0.0.0.0:80, which other machines can reach");
         refused("[api]\nlisten = 'here'", "api.listen is \"here\"");
         refused(
             "[[jobs.pairs]]\nvenue = 'kalshi'",

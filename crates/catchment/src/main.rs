@@ -5,6 +5,7 @@ mod check;
 mod cli;
 mod config;
 mod demo;
+mod desk;
 mod floorplan;
 mod governors;
 mod ingest;
@@ -60,6 +61,9 @@ fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Ingest(args) => ingest::run(args),
         Command::Verify(args) => verify::run(&args),
         Command::Sim(command) => sim::run(&command),
+        Command::Connectors(command) => desk::connectors(&command),
+        Command::Jobs(command) => desk::jobs(&command),
+        Command::Candles(command) => desk::candles(&command),
         Command::Store(StoreCommand::Migrate { config, json }) => store::migrate(&config.read()?, json),
         #[cfg(feature = "bench")]
         Command::Bench(args) => catchment_bench::run(args),

@@ -12,6 +12,7 @@ use catchment_collect::{
 };
 use catchment_control as control;
 use catchment_governor::Governor;
+use catchment_jobs::Store;
 use catchment_pipeline::RealDisk;
 use catchment_venues::stream::Descriptor;
 use tokio::sync::watch;
@@ -40,6 +41,7 @@ pub(crate) struct Rooms {
 
 impl Rooms {
     pub(crate) const ALL: Rooms = Rooms { discover: true, poll: true, stream: true, jobs: true, api: true };
+    pub(crate) const API: Rooms = Rooms { discover: false, poll: false, stream: false, jobs: false, api: true };
 
     /// What tells the files of a process that runs only some of them from those of the other; empty if it runs all.
     pub(crate) fn suffix(self) -> &'static str {
@@ -61,6 +63,7 @@ pub(crate) struct Recorder {
     tasks: JoinSet<()>,
     stop: CancellationToken,
     jobs: Option<JobsRoom>,
+    store: Option<Arc<dyn Store>>,
 }
 
 /// What can be seen of one of them.
@@ -77,9 +80,10 @@ impl Recorder {
     /// Starts recording every venue of the configuration.
     pub(crate) async fn start(config: &Config, rooms: Rooms, house: &House) -> anyhow::Result<Self> {
         let (tasks, stop) = (JoinSet::new(), CancellationToken::new());
-        let mut recorder = Self { venues: Vec::new(), tasks, stop, jobs: None };
+        let mut recorder = Self { venues: Vec::new(), tasks, stop, jobs: None, store: None };
         // Everybody spends from the store's accounts, whether or not this process works on jobs.
         let mut accounts = Accounts::open(config).await?;
+        recorder.store = accounts.as_ref().map(|accounts| Arc::clone(&accounts.store));
         for venue in config.venues.iter().filter(|_| rooms.discover || rooms.poll) {
             recorder.start_venue(venue, config, rooms, house, accounts.as_ref()).await?;
         }
@@ -223,6 +227,11 @@ impl Recorder {
         let governor = opened.await?;
         self.venues.push(Running { id, governor, discover: None, poll: None, stream: None });
         Ok(())
+    }
+
+    /// The store, if it was opened for jobs or for their budgets.
+    pub(crate) fn store(&self) -> Option<Arc<dyn Store>> {
+        self.store.clone()
     }
 
     /// What can be seen of it, as long as one likes.

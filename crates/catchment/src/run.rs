@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use anyhow::Context;
 use catchment_collect::stream::StreamStatus;
-use catchment_control::{self as control, Control, Status};
+use catchment_control::{self as control, Status};
 use catchment_model::{Clock, Monotonic};
 use catchment_pipeline::{Balance, Books, DropReason, Health, Monitor, OnStorageError, SinkState};
 use tokio::sync::watch;
 
 use crate::cli::RunArgs;
 use crate::config::Config;
+use crate::desk::serve;
 use crate::floorplan::{self, House, Manner, OpenSinks};
 use crate::recorder::{Recorder, Rooms, Window};
 use crate::signals::{self, told};
@@ -25,6 +26,9 @@ const DRAIN: Duration = Duration::from_secs(4);
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<u8> {
     let mut config = args.config.read()?;
     let rooms = rooms(&args.only)?;
+    if rooms == Rooms::API {
+        return serve::only(&config, args.length);
+    }
     if config.venues.is_empty() && config.streams.is_empty() && config.jobs.is_none() && !args.mock.mock {
         anyhow::bail!(
             "there is nothing to record: name a venue in the configuration, such as [venues.polymarket], \
@@ -81,13 +85,9 @@ pub(crate) async fn record(
     let mut house = floorplan::build(config, manner)?;
     let recorder = Recorder::start(config, rooms, &house).await?;
     let view = View::of(&house, recorder.window());
-    let control = match config.api.filter(|_| rooms.api) {
-        Some(addr) => {
-            let view = view.clone();
-            let control = Control::start(addr, move || view.status(), None).await?;
-            say(&format!("live figures: http://{}/", control.addr()));
-            Some(control)
-        }
+    let view_of_it = view.clone();
+    let control = match config.api.as_ref().filter(|_| rooms.api) {
+        Some(api) => Some(serve::start(config, api, move || view_of_it.status(), recorder.store()).await?),
         None => None,
     };
     for venue in config.venues.iter().filter(|_| rooms.discover || rooms.poll) {

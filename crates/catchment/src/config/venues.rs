@@ -1,7 +1,6 @@
-//! `[venues.<id>]` and `[api]`: what is recorded, how fast, and where it can be looked at.
+//! `[venues.<id>]`: what is recorded, and how fast.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use catchment_venues::stream::Descriptor;
@@ -194,34 +193,4 @@ pub(crate) fn books_at_once(spec: &VenueSpec) -> usize {
         _ => 1,
     });
     many.max().unwrap_or(1)
-}
-
-/// `[api]`.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct ApiToml {
-    enabled: bool,
-    listen: String,
-}
-
-impl Default for ApiToml {
-    fn default() -> Self {
-        Self { enabled: true, listen: "127.0.0.1:8080".to_owned() }
-    }
-}
-
-impl ApiToml {
-    pub(super) fn check(self) -> Result<Option<SocketAddr>, ConfigError> {
-        let addr: SocketAddr = self.listen.parse().map_err(|_| {
-            ConfigError::at(
-                "api.listen",
-                format!("is {:?}, expected an address such as 127.0.0.1:8080", self.listen),
-            )
-        })?;
-        if !addr.ip().is_loopback() {
-            let problem = format!("is {addr}, which other machines can reach; only loopback is served");
-            return Err(ConfigError::at("api.listen", problem));
-        }
-        Ok(self.enabled.then_some(addr))
-    }
 }

@@ -55,6 +55,7 @@ pub(crate) struct ConnectorShape {
     #[schema(inline)]
     status: StatusShape,
     /// Whatever its owner wants to remember.
+    #[schema(required = true)]
     notes: Option<String>,
     /// How long the window is.
     #[schema(minimum = 10, maximum = 604_800_000)]
@@ -70,13 +71,14 @@ pub(crate) struct ConnectorShape {
     rate_limit_reset_at: u64,
     /// How often somebody asked for a token and there was none.
     rate_limit_saturated: u64,
-    #[schema(format = DateTime)]
+    #[schema(required = true, format = DateTime)]
     last_job_run_time: Option<String>,
     /// Jobs that are not deleted.
     jobs_count: u64,
     /// Of these, those that are active.
     active_jobs_count: u64,
     /// So many of its jobs run at once; null: no cap.
+    #[schema(required = true)]
     max_concurrent_jobs: Option<u32>,
     /// Further limits, by families of requests.
     windows: Vec<WindowShape>,
@@ -137,6 +139,7 @@ pub(crate) struct ConnectorChangeShape {
 pub(crate) struct ConnectorListShape {
     items: Vec<ConnectorShape>,
     /// What to give as `after` for the rest; null: that is all.
+    #[schema(required = true)]
     next: Option<String>,
 }
 
@@ -150,8 +153,9 @@ pub(crate) struct JobShape {
     #[schema(rename = "type", inline)]
     kind: TypeShape,
     /// `BASE/QUOTE`; null where it is about the whole exchange.
+    #[schema(required = true)]
     symbol: Option<String>,
-    #[schema(inline)]
+    #[schema(required = true, inline)]
     timeframe: Option<TimeframeShape>,
     #[schema(inline)]
     status: StatusShape,
@@ -198,6 +202,7 @@ pub(crate) struct CursorShape {
     /// From here on; 0: from the first there is.
     since_ms: u64,
     /// Up to here and not further; null: up to now.
+    #[schema(required = true)]
     until_ms: Option<u64>,
     /// Pages saved so far.
     page: u64,
@@ -217,10 +222,11 @@ pub(crate) struct StatsShape {
     runs: u64,
     success: u64,
     fail: u64,
-    #[schema(format = DateTime)]
+    #[schema(required = true, format = DateTime)]
     last_run_at: Option<String>,
-    #[schema(format = DateTime)]
+    #[schema(required = true, format = DateTime)]
     last_success_at: Option<String>,
+    #[schema(required = true)]
     last_error: Option<String>,
 }
 
@@ -228,8 +234,10 @@ pub(crate) struct StatsShape {
 #[derive(ToSchema)]
 #[schema(as = Lock)]
 pub(crate) struct LockShape {
+    #[schema(required = true)]
     locked_by: Option<String>,
     /// From then on another may take it, in milliseconds since 1970.
+    #[schema(required = true)]
     lock_until: Option<u64>,
 }
 
@@ -296,6 +304,7 @@ pub(crate) struct JobChangeShape {
 pub(crate) struct JobListShape {
     items: Vec<JobShape>,
     /// What to give as `after` for the rest; null: that is all.
+    #[schema(required = true)]
     next: Option<String>,
 }
 
@@ -309,6 +318,7 @@ pub(crate) struct CandlePageShape {
     timeframe: TimeframeShape,
     candles: Vec<CandleShape>,
     /// What to give as `since_ms` for the rest; null: that is all.
+    #[schema(required = true)]
     next_since_ms: Option<u64>,
 }
 
@@ -346,8 +356,10 @@ pub(crate) struct CoverageShape {
     /// How many candles there are at all.
     candles: u64,
     /// When the first of them opens.
+    #[schema(required = true)]
     first: Option<u64>,
     /// When the last of them opens.
+    #[schema(required = true)]
     last: Option<u64>,
     /// Where there are candles, without a break.
     ranges: Vec<SpanShape>,
@@ -356,6 +368,7 @@ pub(crate) struct CoverageShape {
     /// Where the exchange itself has none.
     holes: Vec<SpanShape>,
     /// What to give as `since_ms` for the rest; null: that is all.
+    #[schema(required = true)]
     next_since_ms: Option<u64>,
 }
 

@@ -1,0 +1,92 @@
+//! The API beside a recorder, or alone; and which exchanges it knows.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use catchment_collect::stream;
+use catchment_control::api::{Catalogue, Desk, Exchange};
+use catchment_control::{Control, ControlSettings, Status};
+use catchment_governor::Limits;
+use catchment_jobs::{JobType, NewConnector, Store, connector_of};
+use catchment_model::{Clock, SystemClock, Venue};
+use catchment_venues::candles::{CANDLE_VENUES, CandleVenue};
+use catchment_venues::stream::Descriptor;
+use catchment_venues::{markets, trades};
+
+use crate::config::{ApiConfig, Config};
+use crate::signals::{self, told};
+use crate::{DONE, say, store};
+
+/// How much of an exchange's declared limits a new connector uses, as a venue without settings does.
+const SHARE: f64 = 0.95;
+
+/// Starts to answer. The store is the one that is open, or it is opened when somebody first asks for something in it.
+pub(crate) async fn start(
+    config: &Config,
+    api: &ApiConfig,
+    look: impl Fn() -> Status + Send + Sync + 'static,
+    opened: Option<Arc<dyn Store>>,
+) -> anyhow::Result<Control> {
+    let desk = match opened {
+        Some(store) => Desk::over(store, catalogue()),
+        None => {
+            let place = config.store.clone();
+            let open = move || {
+                let place = place.clone();
+                async move { store::open(&place).await.map_err(|error| format!("{error:#}")) }
+            };
+            Desk::opening(open, catalogue())
+        }
+    };
+    let settings = ControlSettings { listen: api.listen, token: api.token()? };
+    let control = Control::start(settings, look, Some(desk)).await?;
+    say(&format!("live figures: http://{}/", control.addr()));
+    say(&format!("api: http://{}/api/v1/", control.addr()));
+    Ok(control)
+}
+
+/// `run --only api`: answers until it is enough, and records nothing.
+pub(crate) fn only(config: &Config, length: Option<Duration>) -> anyhow::Result<u8> {
+    let api = config.api.as_ref().context("api.enabled is false, so there is nothing to serve")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start")?;
+    runtime.block_on(async {
+        let mut enough = signals::listen()?;
+        let clock = SystemClock::new();
+        let started = clock.monotonic();
+        let look = move || Status {
+            version: env!("CARGO_PKG_VERSION"),
+            uptime_s: clock.monotonic().since(started).as_secs(),
+            ..Status::default()
+        };
+        let _control = start(config, api, look, None).await?;
+        match length {
+            Some(length) => drop(tokio::time::timeout(length, told(&mut enough)).await),
+            None => told(&mut enough).await,
+        }
+        Ok(DONE)
+    })
+}
+
+/// Every exchange that can have jobs: those with candles.
+pub(crate) fn catalogue() -> Catalogue {
+    Catalogue::new(CANDLE_VENUES.iter().filter_map(|venue| exchange(venue)).collect())
+}
+
+fn exchange(venue: &CandleVenue) -> Option<Exchange> {
+    let id = Venue::new(venue.id).ok()?;
+    let described = Descriptor::shipped().iter().find(|descriptor| descriptor.id() == venue.id);
+    let limits = described.and_then(|descriptor| Limits::new(stream::families_of(descriptor), SHARE).ok());
+    let new = limits.map_or_else(|| NewConnector::new(id), |limits| connector_of(id, &limits));
+    let can = |kind: &JobType| match kind {
+        JobType::MarketsRefresh => markets::markets_of(venue.id).is_some(),
+        JobType::TradesBackfill => trades::trades_of(venue.id).is_some(),
+        JobType::OhlcvIncremental | JobType::OhlcvBackfill | JobType::GapBackfill => true,
+    };
+    Some(Exchange {
+        id,
+        rate: new.rate,
+        types: JobType::ALL.into_iter().filter(can).collect(),
+        timeframes: venue.timeframes.iter().map(|(timeframe, _)| *timeframe).collect(),
+    })
+}
