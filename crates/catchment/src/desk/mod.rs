@@ -361,7 +361,7 @@ fn print_line(document: &impl Serialize) {
 /// A length of time in its largest whole unit.
 fn words(ms: u64) -> String {
     let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")];
-    match units.iter().find(|(unit, _)| ms > 0 && ms % unit == 0) {
+    match units.iter().find(|(unit, _)| ms > 0 && ms.is_multiple_of(*unit)) {
         Some((unit, name)) => format!("{} {name}", ms / unit),
         None => format!("{ms} ms"),
     }
