@@ -15,6 +15,15 @@ use async_trait::async_trait;
 use catchment_model::{Channel, Envelope, Payload, RecordId, Source, SpoolId, Symbol, UnixNs, Venue};
 use catchment_pipeline::{Batch, Sink};
 
+/// What a sink keeps of what it is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contract {
+    /// Every record, once.
+    KeepsAll,
+    /// Of each venue, channel and symbol the latest record: by receive time, then by id.
+    LatestWins,
+}
+
 /// A sink under test, and a way to look at what it holds.
 #[async_trait]
 pub trait Shelf: Send + Sync {
@@ -29,6 +38,11 @@ pub trait Shelf: Send + Sync {
 
     /// The sink as it is after a restart without a close.
     async fn reopen(&self) -> Arc<dyn Sink>;
+
+    /// What it promises to keep.
+    fn contract(&self) -> Contract {
+        Contract::KeepsAll
+    }
 }
 
 /// The spool whose records the suite writes; a sink that wants to know its writer is opened for this one.
@@ -46,6 +60,7 @@ pub async fn all(make: impl AsyncFn() -> Box<dyn Shelf>) {
     what_comes_again_after_a_restart_is_kept_once(&*make().await).await;
     lines_are_kept_byte_for_byte(&*make().await).await;
     a_large_record_is_taken(&*make().await).await;
+    what_comes_late_does_not_undo_what_is_later(&*make().await).await;
     many_streams_and_two_dates_fit_in_a_batch(&*make().await).await;
     order_is_kept_within_a_stream(&*make().await).await;
     idle_and_close_are_harmless(&*make().await).await;
@@ -59,7 +74,7 @@ async fn a_batch_is_there_once_write_returned(shelf: &dyn Shelf) {
     for first in [1, 11] {
         let batch = batch(first, 10);
         write(&*sink, &batch).await;
-        holds_all_once(shelf, first + 9).await;
+        holds(shelf, &self::batch(1, first + 9)).await;
         holds_lines(shelf, &batch).await;
     }
 }
@@ -68,11 +83,11 @@ async fn what_comes_again_is_kept_once(shelf: &dyn Shelf) {
     let sink = shelf.sink();
     write(&*sink, &batch(1, 10)).await;
     write(&*sink, &batch(1, 10)).await;
-    holds_all_once(shelf, 10).await;
+    holds(shelf, &batch(1, 10)).await;
     write(&*sink, &batch(6, 10)).await;
-    holds_all_once(shelf, 15).await;
+    holds(shelf, &batch(1, 15)).await;
     write(&*sink, &batch(1, 20)).await;
-    holds_all_once(shelf, 20).await;
+    holds(shelf, &batch(1, 20)).await;
 }
 
 async fn what_comes_again_after_a_restart_is_kept_once(shelf: &dyn Shelf) {
@@ -82,15 +97,15 @@ async fn what_comes_again_after_a_restart_is_kept_once(shelf: &dyn Shelf) {
     }
     drop(sink);
     let sink = shelf.reopen().await;
-    holds_all_once(shelf, 30).await;
+    holds(shelf, &batch(1, 30)).await;
     for first in [1, 11, 21, 31] {
         write(&*sink, &batch(first, 10)).await;
     }
-    holds_all_once(shelf, 40).await;
+    holds(shelf, &batch(1, 40)).await;
     drop(sink);
     let sink = shelf.reopen().await;
     write(&*sink, &batch(1, 45)).await;
-    holds_all_once(shelf, 45).await;
+    holds(shelf, &batch(1, 45)).await;
     holds_lines(shelf, &batch(1, 45)).await;
 }
 
@@ -117,7 +132,7 @@ async fn lines_are_kept_byte_for_byte(shelf: &dyn Shelf) {
         .collect();
     let batch = Batch::of(spool(), 1, &records);
     write(&*shelf.sink(), &batch).await;
-    holds_all_once(shelf, records.len() as u64).await;
+    holds(shelf, &batch).await;
     holds_lines(shelf, &batch).await;
 }
 
@@ -127,8 +142,26 @@ async fn a_large_record_is_taken(shelf: &dyn Shelf) {
     let plain = plain("okx", "trades", NOON_MS);
     let batch = Batch::of(spool(), 1, &[plain, Envelope { payload, ..plain }, plain]);
     write(&*shelf.sink(), &batch).await;
-    holds_all_once(shelf, 3).await;
+    holds(shelf, &batch).await;
     holds_lines(shelf, &batch).await;
+}
+
+/// Only where the latest wins does the order of times matter; elsewhere every record is simply there.
+async fn what_comes_late_does_not_undo_what_is_later(shelf: &dyn Shelf) {
+    if shelf.contract() == Contract::KeepsAll {
+        return;
+    }
+    let sink = shelf.sink();
+    let records: Vec<Envelope<'_>> = [5, 3, 5, 4, 1].map(|at| plain("okx", "trades", NOON_MS + at)).to_vec();
+    let whole = Batch::of(spool(), 1, &records);
+    for (first, record) in (1..).zip(&records) {
+        write(&*sink, &Batch::of(spool(), first, std::slice::from_ref(record))).await;
+    }
+    holds(shelf, &whole).await;
+    drop(sink);
+    write(&*shelf.reopen().await, &Batch::of(spool(), 2, &records[1..2])).await;
+    holds(shelf, &whole).await;
+    holds_lines(shelf, &whole).await;
 }
 
 async fn many_streams_and_two_dates_fit_in_a_batch(shelf: &dyn Shelf) {
@@ -144,12 +177,12 @@ async fn many_streams_and_two_dates_fit_in_a_batch(shelf: &dyn Shelf) {
     let batch = Batch::of(spool(), 1, &records);
     let sink = shelf.sink();
     write(&*sink, &batch).await;
-    holds_all_once(shelf, records.len() as u64).await;
+    holds(shelf, &batch).await;
     holds_lines(shelf, &batch).await;
     write(&*sink, &batch).await;
     drop(sink);
     write(&*shelf.reopen().await, &batch).await;
-    holds_all_once(shelf, records.len() as u64).await;
+    holds(shelf, &batch).await;
 }
 
 async fn order_is_kept_within_a_stream(shelf: &dyn Shelf) {
@@ -181,12 +214,12 @@ async fn idle_and_close_are_harmless(shelf: &dyn Shelf) {
     for _ in 0..2 {
         sink.close().await.expect("close");
     }
-    holds_all_once(shelf, 15).await;
+    holds(shelf, &batch(1, 15)).await;
     drop(sink);
     let sink = shelf.reopen().await;
     write(&*sink, &batch(1, 15)).await;
     sink.close().await.expect("close");
-    holds_all_once(shelf, 15).await;
+    holds(shelf, &batch(1, 15)).await;
     holds_lines(shelf, &batch(1, 15)).await;
 }
 
@@ -221,14 +254,35 @@ async fn write(sink: &dyn Sink, batch: &Batch) {
     sink.write(batch).await.expect("the batch is taken");
 }
 
-async fn holds_all_once(shelf: &dyn Shelf, last: u64) {
+/// Of all that was given, what the contract says is there, each once.
+async fn holds(shelf: &dyn Shelf, given: &Batch) {
     let mut seqs: Vec<u64> = shelf.ids().await.iter().map(|id| id.seq).collect();
     seqs.sort_unstable();
-    assert_eq!(seqs, (1..=last).collect::<Vec<u64>>(), "every record once");
+    let mut expected: Vec<u64> = match shelf.contract() {
+        Contract::KeepsAll => given.iter().map(|record| record.seq()).collect(),
+        Contract::LatestWins => latest(given),
+    };
+    expected.sort_unstable();
+    assert_eq!(seqs, expected, "every record that is to be kept, once");
+}
+
+fn latest(given: &Batch) -> Vec<u64> {
+    let mut latest: BTreeMap<(&[u8], &str), (UnixNs, u64)> = BTreeMap::new();
+    for record in given.iter() {
+        let at = (record.received_at(), record.seq());
+        let held = latest.entry((record.stream_key(), record.symbol_escaped())).or_insert(at);
+        *held = at.max(*held);
+    }
+    latest.into_values().map(|(_, seq)| seq).collect()
 }
 
 async fn holds_lines(shelf: &dyn Shelf, batch: &Batch) {
+    let held = shelf.ids().await;
     for record in batch.iter() {
+        // Which are there was looked at before.
+        if shelf.contract() == Contract::LatestWins && !held.contains(&record.id()) {
+            continue;
+        }
         let line = shelf.line(record.id()).await;
         assert!(line.as_deref() == Some(record.line()), "record {} is not as it was given", record.id());
     }

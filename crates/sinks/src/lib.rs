@@ -3,6 +3,7 @@
 //! * [`JsonlSink`]: an archive of JSON lines on disk, each record in it exactly once
 //! * `mongo` (with the feature of that name): documents in MongoDB, each under its own id
 //! * [`MemorySink`]: keeps records in memory and fails on demand, for tests
+//! * `redis`: the latest of each symbol, on a Redis server or cluster (feature `redis`)
 //! * [`verify()`]: re-reads an archive, every line, checksum and manifest
 //! * [`conformance`]: every promise of `Sink`, as a test that every sink runs
 //!
@@ -14,6 +15,8 @@ mod lines;
 mod memory;
 #[cfg(feature = "mongo")]
 pub mod mongo;
+#[cfg(feature = "redis")]
+pub mod redis;
 mod verify;
 
 pub use jsonl::{JsonlConfig, JsonlError, JsonlSink, Manifest};
