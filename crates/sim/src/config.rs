@@ -33,6 +33,8 @@ pub struct SimConfig {
     pub beyond_loopback: bool,
     /// Compress answers for clients that say they take gzip. Costs far more than everything else together.
     pub gzip: bool,
+    /// So many requests are kept in `/_sim/requests`, with their times and clients; 0 for none.
+    pub request_log: usize,
     /// Polymarket: CLOB and Gamma.
     pub polymarket: VenueConfig<PolymarketRules>,
     /// Limitless.
@@ -62,6 +64,7 @@ impl Default for SimConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             beyond_loopback: false,
             gzip: false,
+            request_log: 0,
             polymarket: VenueConfig::default(),
             limitless: VenueConfig::default(),
             kalshi: VenueConfig::default(),

@@ -15,6 +15,7 @@ impl House {
     pub(crate) fn control(&self, method: &Method, path: &str, query: Query<'_>, body: &[u8]) -> Answer {
         match (method.as_str(), path) {
             ("GET", "stats") => json(&self.stats()),
+            ("GET", "requests") => Answer::text(200, self.requests.to_text()),
             ("GET", "faults") => {
                 let now = self.now();
                 let in_force = self.desks.iter().map(|desk| (desk.spec.id, Faults::clone(&desk.faults(now))));
@@ -29,7 +30,7 @@ impl House {
             ("GET", "journal") => self.journal(query),
             _ => Answer::json(
                 404,
-                pair("error", "GET stats, faults, log, connections, journal; POST faults, inject"),
+                pair("error", "GET stats, requests, faults, log, connections, journal; POST faults, inject"),
             ),
         }
     }

@@ -7,7 +7,7 @@
 //! | `/kalshi` | listings, books singly and by the hundred (`/kalshi/trade-api/v2/…` is the same) |
 //! | `/binance`, `/coinbase`, `/kraken`, `/okx`, `/bybit`, `/polymarket/ws` | streams, and the answers that go with them |
 //! | `/mock` | a small exchange of its own: see [`mock`] |
-//! | `/_sim/stats`, `/_sim/faults` | what was asked and answered; what goes wrong, read and set |
+//! | `/_sim/stats`, `/_sim/faults`, `/_sim/requests` | what was asked and answered; what goes wrong, read and set; each request |
 //! | `/_sim/inject`, `/_sim/log`, `/_sim/journal`, `/_sim/connections` | what is to go wrong with streams; what did; what was sent; to whom |
 //!
 //! Time comes from a [`Clock`](catchment_model::Clock) and chance from a seed: the same requests at the same times get
@@ -36,6 +36,7 @@ mod limitless;
 pub mod mock;
 mod okx;
 mod polymarket;
+mod requests;
 mod server;
 mod stats;
 mod streams;

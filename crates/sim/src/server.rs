@@ -29,6 +29,7 @@ use crate::config::{SimConfig, SimError, check_faults};
 use crate::dice::Dice;
 use crate::faults::{BodyFault, Fate, Faults, Instead};
 use crate::limit::{Limits, RetryAfter, Verdict};
+use crate::requests::RequestLog;
 use crate::stats::{EndpointStats, Stats};
 use crate::text::{Query, http_date, pair};
 use crate::venue::{Answer, Ask, Opened, Venue, VenueSpec};
@@ -155,6 +156,7 @@ async fn serve(stream: TcpStream, client: IpAddr, house: Arc<House>) {
 pub(crate) struct House {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) desks: Vec<Desk>,
+    pub(crate) requests: RequestLog,
 }
 
 impl std::fmt::Debug for House {
@@ -213,7 +215,7 @@ impl House {
             }
         };
         let desks = (0..).zip(VENUES).map(open).collect();
-        Self { clock, desks }
+        Self { clock, desks, requests: RequestLog::new(config.request_log) }
     }
 
     async fn answer(
@@ -223,6 +225,7 @@ impl House {
         reset: &Notify,
         pending: &Mutex<Option<Pending>>,
     ) -> Response<SimBody> {
+        let came = self.clock.monotonic();
         let handshake = Handshake::of(&mut request);
         let (head, body) = request.into_parts();
         let Ok(body) = Limited::new(body, REQUEST_BYTES_MAX).collect().await else {
@@ -249,6 +252,7 @@ impl House {
             body: &body,
             endpoint,
         };
+        self.requests.note(came, client, visit.endpoint);
         match upgrades {
             Some((floor, handshake)) => desk.upgrade(&visit, floor, handshake, &*self.clock, pending),
             None => desk.serve(&visit, &*self.clock, reset).await,

@@ -67,6 +67,11 @@ impl Polymarket {
         if wanted.len() > self.rules.books_max {
             return Answer::json(400, pair("error", "Payload exceeds the limit"));
         }
+        if let Some(poison) = &self.rules.poison
+            && wanted.iter().any(|Wanted { token_id }| *token_id == *poison)
+        {
+            return Answer::json(400, pair("error", "Invalid payload"));
+        }
         let roll = self.universe.at(ask.now_ms);
         let mut body = self.spare_buffer();
         body.reserve(wanted.len() * BOOK_BYTES + 2);

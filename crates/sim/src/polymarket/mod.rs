@@ -44,6 +44,8 @@ pub struct PolymarketRules {
     pub clob_page: usize,
     /// Tokens one `/books` may ask for.
     pub books_max: usize,
+    /// A token that spoils every batch it is in.
+    pub poison: Option<String>,
     /// Turn away clients without a name of their own.
     pub user_agent_check: bool,
     /// Tokens a connection may have subscribed to; beyond it the first books silently stay away.
@@ -57,6 +59,7 @@ impl Default for PolymarketRules {
             gamma_offset_max: Some(2_000),
             clob_page: 1_000,
             books_max: 500,
+            poison: None,
             user_agent_check: true,
             first_books_max: 750,
         }
