@@ -71,6 +71,8 @@ pub struct CourierSettings {
     pub proxy: Option<String>,
     /// Authorities to trust besides the built-in ones, in PEM.
     pub extra_roots: Vec<Vec<u8>>,
+    /// The local address requests leave from; the system's choice without one.
+    pub local_address: Option<std::net::IpAddr>,
 }
 
 impl Default for CourierSettings {
@@ -85,6 +87,7 @@ impl Default for CourierSettings {
             connection_idle: Duration::from_secs(30),
             proxy: None,
             extra_roots: Vec::new(),
+            local_address: None,
         }
     }
 }
@@ -101,6 +104,7 @@ impl fmt::Debug for CourierSettings {
             // Its address may hold a password.
             .field("proxy", &self.proxy.as_ref().map(|_| "set"))
             .field("extra_roots", &self.extra_roots.len())
+            .field("local_address", &self.local_address)
             .finish()
     }
 }
@@ -165,6 +169,7 @@ impl Courier {
             .http1_only()
             .dns_resolver(names)
             .tls_backend_preconfigured(tls::client(&settings.extra_roots)?)
+            .local_address(settings.local_address)
             .no_proxy();
         let builder = match &settings.proxy {
             Some(url) => builder.proxy(Proxy::all(url.as_str()).map_err(setup)?),
