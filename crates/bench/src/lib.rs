@@ -33,6 +33,8 @@ mod processes;
 mod sink_file;
 #[cfg(feature = "mongo")]
 mod sink_mongo;
+#[cfg(feature = "redis")]
+mod sink_redis;
 mod spool;
 mod tape;
 #[cfg(feature = "mongo")]
@@ -62,6 +64,12 @@ static BENCHES: &[Bench] = &[
         name: "sink-mongo",
         about: "records to MongoDB, beside serde Value documents",
         run: sink_mongo::run,
+    },
+    #[cfg(feature = "redis")]
+    Bench {
+        name: "sink-redis",
+        about: "the latest of 500 tokens in Redis by one script, beside a script call a token",
+        run: sink_redis::run,
     },
     Bench { name: "dedup", about: "the dedup window, beside a HashSet<String>", run: dedup::run },
     Bench { name: "handoff", about: "records from a collector to the intake", run: handoff::run },
@@ -165,7 +173,8 @@ pub struct BenchArgs {
     /// How long it is watched at a steady pace, for the benches that record
     #[arg(long, value_name = "SECONDS", default_value_t = 20.0)]
     seconds: f64,
-    /// A server to write to, for sink-mongo, job-pick and tokens; it gets a database catchment_bench [default: one of its own]
+    /// A server to write to, for sink-mongo, job-pick and tokens (it gets a database catchment_bench) and sink-redis
+    /// [default: one of their own]
     #[arg(long, value_name = "URI")]
     url: Option<String>,
     /// The Python of the benches that have a side in it
