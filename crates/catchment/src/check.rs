@@ -117,7 +117,7 @@ fn ask_all(config: &Config) -> anyhow::Result<Vec<Answer>> {
             }
         }
         for sink in &config.sinks {
-            if let Place::Mongo(_) = &sink.place {
+            if !matches!(sink.place, Place::Jsonl { .. }) {
                 let answer = ask_sink(sink, &clock).await;
                 answers.push((("sink", sink.name.clone()), answer.map_err(|error| format!("{error:#}"))));
             }
@@ -126,19 +126,23 @@ fn ask_all(config: &Config) -> anyhow::Result<Vec<Answer>> {
     })
 }
 
-/// Looks into the collection of a database.
-#[cfg(feature = "mongo")]
+/// Looks into the collection of a database, or says hello to it.
 async fn ask_sink(sink: &SinkConfig, clock: &Arc<dyn Clock>) -> anyhow::Result<Duration> {
-    let Place::Mongo(place) = &sink.place else { anyhow::bail!("it is no database") };
-    let opened = catchment_sinks::mongo::MongoSink::new(place.open(&sink.name)?);
     let asked = clock.monotonic();
-    opened.ask().await?;
+    match &sink.place {
+        Place::Jsonl { .. } => {}
+        #[cfg(feature = "mongo")]
+        Place::Mongo(place) => {
+            catchment_sinks::mongo::MongoSink::new(place.open(&sink.name)?).ask().await?;
+        }
+        #[cfg(not(feature = "mongo"))]
+        Place::Mongo(_) => anyhow::bail!("this build has no MongoDB"),
+        #[cfg(feature = "redis")]
+        Place::Redis(redis) => {
+            catchment_sinks::redis::RedisSink::open(redis.clone(), Arc::clone(clock))?.ask().await?;
+        }
+    }
     Ok(clock.monotonic().since(asked))
-}
-
-#[cfg(not(feature = "mongo"))]
-async fn ask_sink(_: &SinkConfig, _: &Arc<dyn Clock>) -> anyhow::Result<Duration> {
-    anyhow::bail!("this build has no MongoDB")
 }
 
 /// Sends the first request of a discovery.

@@ -95,6 +95,11 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Store(StoreCommand),
 
+    /// Many fetch nodes, one latest picture of every order book in Redis
+    #[cfg(feature = "redis")]
+    #[command(subcommand)]
+    Fleet(FleetCommand),
+
     /// Measure this machine and how close Catchment comes to it
     ///
     /// Both sides run interleaved in one process; printed are both figures, the median ratio, its range and the goal.
@@ -137,6 +142,52 @@ pub(crate) enum StoreCommand {
         #[arg(long)]
         json: bool,
     },
+}
+
+#[cfg(feature = "redis")]
+#[derive(Debug, Subcommand)]
+pub(crate) enum FleetCommand {
+    /// Tell the nodes what to fetch, slot by slot
+    ///
+    /// Several may run: one leads, another takes over within five seconds. Ends with 0 on Ctrl-C.
+    Coordinator {
+        /// S4's client_config.toml, or a catchment.toml with [fleet.coordinator] [default: whichever is there]
+        #[arg(short = 'c', long = "config", value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+    /// Fetch what the coordinator says, never faster than capacity_rps, and keep the latest in Redis
+    Fetcher {
+        /// S4's fetch_config.toml, or a catchment.toml with [fleet.fetcher] [default: whichever is there]
+        #[arg(short = 'c', long = "config", value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+    /// How the fleet is doing: nodes, rates, batch size, how old the snapshots are, last errors
+    ///
+    /// Exits with 1 if nobody leads or a node does not answer.
+    Status(FleetStatusArgs),
+}
+
+#[cfg(feature = "redis")]
+#[derive(Debug, Args)]
+pub(crate) struct FleetStatusArgs {
+    /// The coordinator's configuration: where Redis is
+    #[arg(short = 'c', long = "config", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Ask this Redis instead
+    #[arg(long, value_name = "URL")]
+    pub(crate) redis_url: Option<String>,
+    /// The fleet's name in Redis
+    #[arg(long, value_name = "NAME")]
+    pub(crate) namespace: Option<String>,
+    /// Again every second, until Ctrl-C
+    #[arg(long)]
+    pub(crate) watch: bool,
+    /// Print it as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print it for Prometheus
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) metrics: bool,
 }
 
 #[derive(Debug, Args)]

@@ -5,8 +5,12 @@
 //! test holds it to the defaults in the code.
 
 mod api;
+#[cfg(feature = "redis")]
+pub(crate) mod fleet;
 mod jobs;
 mod mongo;
+#[cfg(feature = "redis")]
+mod redis;
 mod streams;
 mod venues;
 
@@ -70,6 +74,9 @@ pub(crate) enum Place {
     Jsonl { dir: PathBuf, file_bytes_max: u64, compress: Option<i32> },
     /// A collection of MongoDB.
     Mongo(MongoPlace),
+    /// Keys of Redis.
+    #[cfg(feature = "redis")]
+    Redis(catchment_sinks::redis::RedisConfig),
 }
 
 impl Place {
@@ -120,6 +127,8 @@ struct ConfigToml {
     jobs: JobsToml,
     persistence: PersistenceToml,
     sinks: Vec<SinkToml>,
+    #[cfg(feature = "redis")]
+    fleet: fleet::FleetToml,
 }
 
 impl Default for ConfigToml {
@@ -134,6 +143,8 @@ impl Default for ConfigToml {
             jobs: JobsToml::default(),
             persistence: PersistenceToml::default(),
             sinks: vec![SinkToml::default()],
+            #[cfg(feature = "redis")]
+            fleet: fleet::FleetToml::default(),
         }
     }
 }
@@ -221,6 +232,13 @@ struct SinkToml {
     retry_cap_ms: u64,
     consecutive_failures_for_degraded: Option<u32>,
     replay_rate_limit_ms: u64,
+    url: Option<String>,
+    prefix: String,
+    names: String,
+    channels: Vec<String>,
+    stream_len: u64,
+    stream_books: bool,
+    publish: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -228,6 +246,7 @@ struct SinkToml {
 enum SinkKind {
     Jsonl,
     Mongo,
+    Redis,
 }
 
 impl Default for SinkToml {
@@ -247,6 +266,13 @@ impl Default for SinkToml {
             retry_cap_ms: 5_000,
             consecutive_failures_for_degraded: None,
             replay_rate_limit_ms: 0,
+            url: None,
+            prefix: "ob:".to_owned(),
+            names: "{symbol}".to_owned(),
+            channels: vec!["orderbook".to_owned()],
+            stream_len: 0,
+            stream_books: false,
+            publish: None,
         }
     }
 }
@@ -400,8 +426,8 @@ impl SinkToml {
     fn check(self, at: usize, data_dir: &Path, mongo: &MongoToml) -> Result<SinkConfig, ConfigError> {
         let key = |name: &str| format!("sinks[{at}].{name}");
         let usual = match self.kind {
-            SinkKind::Jsonl => Usual {
-                name: "jsonl",
+            SinkKind::Jsonl | SinkKind::Redis => Usual {
+                name: if self.kind == SinkKind::Redis { "redis" } else { "jsonl" },
                 batch_records: 10_000,
                 max_retries: 3,
                 retry_base_ms: 100,
@@ -415,7 +441,7 @@ impl SinkToml {
                 degraded_after: mongo.mongo_consecutive_failures_for_degraded,
             },
         };
-        let name = self.name.unwrap_or_else(|| usual.name.to_owned());
+        let name = self.name.clone().unwrap_or_else(|| usual.name.to_owned());
         let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
         if name.is_empty() || name.len() > 31 || !name.bytes().all(plain) {
             return Err(ConfigError::at(
@@ -439,6 +465,16 @@ impl SinkToml {
                 return Err(ConfigError::at(key("dir"), "is given, but a mongo sink has no files"));
             }
             SinkKind::Mongo => Place::Mongo(mongo.check()?),
+            SinkKind::Redis if self.dir.is_some() => {
+                return Err(ConfigError::at(key("dir"), "is given, but a redis sink has no files"));
+            }
+            #[cfg(feature = "redis")]
+            SinkKind::Redis => Place::Redis(redis::check(&self, &name, at)?),
+            #[cfg(not(feature = "redis"))]
+            SinkKind::Redis => {
+                let problem = "is \"redis\", but this build has no Redis; build it with the feature redis";
+                return Err(ConfigError::at(key("kind"), problem));
+            }
         };
         let batch_records = self.batch_records.unwrap_or(usual.batch_records) as u64;
         let retry_base_ms = self.retry_base_ms.unwrap_or(usual.retry_base_ms).max(1);
@@ -558,7 +594,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("[persistence.dedup]", "window_seconds", "300", "what lately means"),
     key("[persistence.dedup]", "max_keys", "100000", "how many records are remembered at most"),
     key("[persistence.dedup]", "by_payload", "[]", "channels in which equal payloads are duplicates even without an id or sequence"),
-    key("[[sinks]]", "kind", r#""jsonl""#, "jsonl: files of JSON lines under data_dir | mongo: the collection that [persistence] names"),
+    key("[[sinks]]", "kind", r#""jsonl""#, "jsonl: files of JSON lines under data_dir | mongo: the collection that [persistence] names | redis: the latest of each symbol"),
     optional("[[sinks]]", "name", r#""jsonl""#, "what its cursor is kept under; default: its kind"),
     optional("[[sinks]]", "dir", r#""data""#, "where its files are; default: data_dir. Two sinks have two folders"),
     key("[[sinks]]", "file_mb", "256", "a file that has reached this is sealed and followed by another"),
@@ -572,6 +608,41 @@ pub(crate) const KEYS: &[Key] = &[
     key("[[sinks]]", "retry_cap_ms", "5000", "no wait is longer"),
     optional("[[sinks]]", "consecutive_failures_for_degraded", "3", "so many exhausted batches in a row make the sink degraded; default for mongo: mongo_consecutive_failures_for_degraded"),
     key("[[sinks]]", "replay_rate_limit_ms", "0", "a rest between batches that come from disk while catching up"),
+    optional("[[sinks]]", "url", r#""redis://127.0.0.1:6379""#, "redis: where it is; several addresses with commas between them are a cluster"),
+    optional("[[sinks]]", "prefix", r#""ob:""#, "redis: what stands before a name in its key"),
+    optional("[[sinks]]", "names", r#""{symbol}""#, "redis: the name, of {symbol}, {venue} and {channel}"),
+    optional("[[sinks]]", "channels", r#"["orderbook"]"#, "redis: the channels whose latest is kept; none named: all"),
+    optional("[[sinks]]", "stream_len", "0", "redis: keep about so many entries of an audit stream for each venue, <prefix>audit:<venue>; 0: none"),
+    optional("[[sinks]]", "stream_books", "false", "redis: whether its entries have the books"),
+    optional("[[sinks]]", "publish", r#""ob:changed""#, "redis: publish every changed name on this channel"),
+    optional("[fleet.coordinator]", "redis_url", r#""redis://127.0.0.1:6379""#, "where the fleet meets; several addresses with commas between them are a cluster"),
+    optional("[fleet.coordinator]", "base_url", r#""https://clob.polymarket.com""#, "the venue, for the record; the nodes have their own"),
+    optional("[fleet.coordinator]", "tokens", "[]", "tokens to follow"),
+    optional("[fleet.coordinator]", "fetch_nodes", "[]", "nodes, host:port; others register themselves in Redis"),
+    optional("[fleet.coordinator]", "plan_horizon_secs", "5.0", "every token is to be fetched once in so many seconds; batches are as large as that needs"),
+    optional("[fleet.coordinator]", "tokens_file", r#""tokens.txt""#, "more tokens, one a line or a JSON list; watched"),
+    optional("[fleet.coordinator]", "snapshot", r#""data/polymarket/state/active_instruments.snapshot.json""#, "more tokens, from the file that discovery writes; watched"),
+    optional("[fleet.coordinator]", "key_file", r#""fleet.key""#, "the key that all of the fleet share; else CATCHMENT_FLEET_KEY"),
+    optional("[fleet.coordinator]", "coordinator_id", r#""coordinator""#, "its name in the status"),
+    optional("[fleet.coordinator]", "namespace", r#""fleet""#, "the fleet's name in Redis"),
+    optional("[fleet.coordinator]", "inflight_max", "16", "batches a node may have under way"),
+    optional("[fleet.coordinator]", "slow_ms", "2000", "answers that take longer make batches smaller"),
+    optional("[fleet.coordinator]", "metrics_listen", r#""127.0.0.1:9101""#, "where Prometheus may ask; loopback only"),
+    optional("[fleet.fetcher]", "redis_url", r#""redis://127.0.0.1:6379""#, "where the books go and the fleet meets"),
+    optional("[fleet.fetcher]", "base_url", r#""https://clob.polymarket.com""#, "the venue"),
+    optional("[fleet.fetcher]", "node_id", r#""fetch-001""#, "its name, unique in the fleet"),
+    optional("[fleet.fetcher]", "capacity_rps", "20", "requests in any second, at most, whatever it is told"),
+    optional("[fleet.fetcher]", "bind_addr", r#""0.0.0.0:3000""#, "where it listens; without a key on loopback only"),
+    optional("[fleet.fetcher]", "advertise_addr", r#""10.0.0.1:3000""#, "where coordinators reach it, if not at bind_addr"),
+    optional("[fleet.fetcher]", "source_addr", r#""10.0.0.1""#, "the local address its requests leave from"),
+    optional("[fleet.fetcher]", "key_file", r#""fleet.key""#, "the key that all of the fleet share; else CATCHMENT_FLEET_KEY"),
+    optional("[fleet.fetcher]", "namespace", r#""fleet""#, "the fleet's name in Redis"),
+    optional("[fleet.fetcher]", "slack_ms", "40", "capacity_rps holds in every second and this much more: what a network may shift"),
+    optional("[fleet.fetcher]", "request_deadline_ms", "5000", "a request without a whole answer by then has failed"),
+    optional("[fleet.fetcher]", "prefix", r#""ob:""#, "what stands before a token in its key"),
+    optional("[fleet.fetcher]", "stream_len", "0", "keep about so many entries of an audit stream for each venue, <prefix>audit:<venue>; 0: none"),
+    optional("[fleet.fetcher]", "stream_books", "false", "whether its entries have the books"),
+    optional("[fleet.fetcher]", "publish", r#""ob:changed""#, "publish every changed token on this channel"),
 ];
 
 /// `config init`.
@@ -678,6 +749,8 @@ mod tests {
             "persistence.dedup.by_payload holds channel \"Ticker\"",
         );
         refused("[[sinks]]\nkind = 'paper'", "unknown variant `paper`");
+        refused("[[sinks]]\nkind = 'redis'", "sinks[0].url is missing");
+        refused("[[sinks]]\nkind = 'redis'\nurl = 'http://x'", "sinks[0].url is not an address");
         refused("[[sinks]]\n[[sinks]]", "sinks[1].name \"jsonl\" is taken");
         refused("[[sinks]]\n[[sinks]]\nname = 'b'", "sinks[1].dir is data, the folder of \"jsonl\"");
         refused("[[sinks]]\nname = '../x'", "sinks[0].name");

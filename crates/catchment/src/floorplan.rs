@@ -114,6 +114,11 @@ fn open_sink(sink: &SinkConfig, spool: SpoolId, clock: &Arc<dyn Clock>) -> anyho
             let mongo = place.open(&sink.name).with_context(cannot)?;
             Ok(Arc::new(catchment_sinks::mongo::MongoSink::new(mongo)))
         }
+        #[cfg(feature = "redis")]
+        Place::Redis(redis) => {
+            let opened = catchment_sinks::redis::RedisSink::open(redis.clone(), Arc::clone(clock));
+            Ok(Arc::new(opened.with_context(cannot)?))
+        }
         #[cfg(not(feature = "mongo"))]
         Place::Mongo(_) => anyhow::bail!("this build has no MongoDB"),
     }

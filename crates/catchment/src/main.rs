@@ -6,6 +6,8 @@ mod cli;
 mod config;
 mod demo;
 mod desk;
+#[cfg(feature = "redis")]
+mod fleet;
 mod floorplan;
 mod governors;
 mod ingest;
@@ -65,6 +67,8 @@ fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Jobs(command) => desk::jobs(&command),
         Command::Candles(command) => desk::candles(&command),
         Command::Store(StoreCommand::Migrate { config, json }) => store::migrate(&config.read()?, json),
+        #[cfg(feature = "redis")]
+        Command::Fleet(command) => fleet::run(&command),
         #[cfg(feature = "bench")]
         Command::Bench(args) => catchment_bench::run(args),
     }

@@ -119,7 +119,7 @@ pub(super) fn hide_logins(text: &str) -> String {
         match rest.rsplit_once('@') {
             Some((_, after)) => format!("{before}://***@{after}"),
             // Cut short before the @: all of it may be a password.
-            None if before.contains("mongo") => format!("{before}://***"),
+            None if before.contains("mongo") || before.contains("redis") => format!("{before}://***"),
             None => line.to_owned(),
         }
     });
