@@ -284,7 +284,7 @@ mod tests {
         assert!(page.contains("<title>Catchment</title>") && page.contains("default-src 'none'"), "{page}");
         let (status, figures) = ask(&control, "GET", "/api/v1/status", "127.0.0.1").await;
         assert_eq!(status, "HTTP/1.1 200 OK");
-        assert!(figures.ends_with("\"balances\":[]}"), "{figures}");
+        assert!(figures.contains("\"balances\":[]"), "{figures}");
     }
 
     #[tokio::test]

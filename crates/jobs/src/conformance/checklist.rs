@@ -126,9 +126,10 @@ pub async fn rate_limit_usage_resets_when_window_expires(rig: &dyn Rig) {
         store.take_tokens(&TokenAsk::several(binance(), requests)).await.expect("an answer").granted()
     };
     assert_eq!(take(4).await.expect("there is room").requests, 4);
-    let before = store.connector(binance()).await.expect("an answer").expect("it is there");
-    assert_eq!(before.rate_limit_usage, 4);
+    let used = store.connector(binance()).await.expect("an answer").expect("it is there");
+    assert_eq!(used.rate_limit_usage, 4);
     rig.pass(SECOND * 103).await;
+    let before = store.connector(binance()).await.expect("an answer").expect("it is there");
     assert_eq!(take(2).await.expect("there is room").requests, 2);
     let after = store.connector(binance()).await.expect("an answer").expect("it is there");
     assert_eq!(after.rate_limit_usage, 2);
