@@ -38,6 +38,7 @@ mod okx;
 mod polymarket;
 mod requests;
 mod server;
+mod sign;
 mod stats;
 mod streams;
 mod text;

@@ -1,9 +1,11 @@
-//! Bybit v5, spot: the public socket and the REST answers a recorder needs. As of July 2026.
+//! Bybit v5, spot: the public and the private socket and the REST answers a recorder needs. As of July 2026.
 //!
 //! Kept: at most ten arguments a request; the heartbeat is the client's, and the answer's `op` says `ping`; `u` counts a
 //! topic's messages and begins at 1 after a restart; the best level comes as snapshots only and again after three quiet
-//! seconds; 600 requests in five seconds, then 403 for ten minutes. Left out: contracts, options, private topics.
+//! seconds; 600 requests in five seconds, then 403 for ten minutes. Left out: contracts, options, and
+//! all private topics but `order` and `execution`, which want a login.
 
+mod private;
 mod rest;
 mod stream;
 
@@ -43,12 +45,14 @@ impl Default for BybitRules {
 struct Bybit {
     /// The names of connections, and the length of what they have subscribed to.
     sessions: HashMap<u64, (String, usize)>,
+    /// The connections of the private socket, and whether they have logged in.
+    private: HashMap<u64, bool>,
 }
 
 fn open_bybit(config: &SimConfig, clock: &Arc<dyn Clock>) -> Opened {
     let opening = Opening {
         id: SPEC.id,
-        wire: Bybit { sessions: HashMap::new() },
+        wire: Bybit { sessions: HashMap::new(), private: HashMap::new() },
         endpoint: rest::endpoint,
         refusal: || Answer::text(403, "access too frequent. please try again later"),
         published: vec![

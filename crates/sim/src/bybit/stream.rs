@@ -9,6 +9,7 @@
 use serde::Deserialize;
 
 use super::Bybit;
+use super::private::{self, EXECUTIONS, ORDERS};
 use crate::dice::Dice;
 use crate::text::{Json, Query};
 use crate::venue::{Answer, Ask};
@@ -51,17 +52,23 @@ impl Wire for Bybit {
     }
 
     fn has_socket(&self, path: &str) -> bool {
-        path == "v5/public/spot"
+        matches!(path, "v5/public/spot" | "v5/private")
     }
 
-    fn greet(&mut self, market: &mut Market, _hall: &mut Hall, conn: u64, _path: &str, _query: Query<'_>) {
+    fn greet(&mut self, market: &mut Market, _hall: &mut Hall, conn: u64, path: &str, _query: Query<'_>) {
         let mut dice = Dice::at(&[market.seed, conn, 0xc0]);
         let hex = format!("{:016x}{:016x}", dice.next(), dice.next());
         let id = format!("{}-{}-4{}-a{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..]);
         self.sessions.insert(conn, (id, 0));
+        if path == "v5/private" {
+            self.private.insert(conn, false);
+        }
     }
 
     fn hear(&mut self, market: &mut Market, hall: &mut Hall, conn: u64, text: &str) {
+        if self.private.contains_key(&conn) {
+            return self.hear_private(market, hall, conn, text);
+        }
         let Ok(command) = serde_json::from_str::<Command>(text) else {
             let out = self.respond(conn, false, "Invalid request", None, "");
             return hall.tell(conn, &out);
@@ -110,6 +117,7 @@ impl Wire for Bybit {
                 Some((trade.id, trade.id))
             }
             (CANDLES, _) => Some(write_candle(pair, out)),
+            (topic @ (ORDERS | EXECUTIONS), _) => Some(private::write(pair, topic, out)),
             _ => Some(write_ticker(pair, out)),
         }
     }
@@ -117,7 +125,7 @@ impl Wire for Bybit {
     fn beat_of(&self, key: &Key) -> u8 {
         match key.channel {
             BOOK => BOOK_BEAT,
-            TRADES => TRADE_BEAT,
+            TRADES | ORDERS | EXECUTIONS => TRADE_BEAT,
             _ => TICKER_BEAT,
         }
     }
@@ -151,6 +159,7 @@ impl Wire for Bybit {
     }
 
     fn forget(&mut self, conn: u64) {
+        self.private.remove(&conn);
         self.sessions.remove(&conn);
     }
 
@@ -176,7 +185,14 @@ fn key_of(market: &Market, topic: &str) -> Option<Key> {
 }
 
 impl Bybit {
-    fn respond(&self, conn: u64, success: bool, msg: &str, req_id: Option<&str>, op: &str) -> Vec<u8> {
+    pub(super) fn respond(
+        &self,
+        conn: u64,
+        success: bool,
+        msg: &str,
+        req_id: Option<&str>,
+        op: &str,
+    ) -> Vec<u8> {
         let mut json = Json::default();
         json.open('{').raw("success", success).text("ret_msg", msg);
         json.text("conn_id", self.sessions.get(&conn).map_or("", |(id, _)| id));

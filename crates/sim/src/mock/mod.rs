@@ -13,7 +13,6 @@
 //! Deliberately absent: anything real. The key and the secret are in the open.
 
 mod args;
-mod sign;
 mod stream;
 
 use std::collections::{HashMap, HashSet};
@@ -35,6 +34,8 @@ use crate::ws::exchange::{Opening, open};
 pub const KEY: &str = "mock-key";
 /// What they sign with.
 pub const SECRET: &str = "mock-secret";
+/// The word that OKX wants besides.
+pub const PASSPHRASE: &str = "mock-passphrase";
 /// How a recorder is to read it: a descriptor, as TOML.
 pub const DESCRIPTOR: &str = include_str!("mock.toml");
 

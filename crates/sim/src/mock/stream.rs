@@ -12,8 +12,9 @@
 
 use serde::Deserialize;
 
-use super::{KEY, Mock, SECRET, sign};
+use super::{KEY, Mock, SECRET};
 use crate::dice::Dice;
+use crate::sign;
 use crate::text::{Json, Query};
 use crate::venue::{Answer, Ask};
 use crate::ws::dialect::{Manners, SECOND};

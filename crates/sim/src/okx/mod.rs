@@ -1,10 +1,12 @@
-//! OKX v5, spot: the public and the business socket, and the REST answers a recorder needs. As of July 2026.
+//! OKX v5, spot: the public, the business and the private socket, and the REST answers a recorder needs. As of July 2026.
 //!
 //! Kept: an acknowledgement for each argument; the bare words `ping` and `pong`; a connection that is silent for 30
 //! seconds is dropped; 480 requests an hour and connection; `prevSeqId` linked to the last `seqId`, with empty updates
 //! where nothing happens for a minute; a checksum of 0, or the old one if it is asked for; codes in answers with HTTP 200.
-//! Left out: private channels, `books-l2-tbt`, contracts.
+//! A login on the private socket is taken only with the right signature. Left out: `books-l2-tbt`, contracts, and all
+//! private channels but `orders` and `account`.
 
+mod private;
 mod rest;
 mod stream;
 
@@ -45,6 +47,9 @@ struct Session {
     /// `a4d3ae55`
     id: String,
     business: bool,
+    private: bool,
+    /// On the private socket.
+    logged_in: bool,
     /// Requests left of the hour's, in thousandths, and when that was so.
     left: (i64, i64),
 }

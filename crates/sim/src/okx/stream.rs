@@ -9,6 +9,7 @@ use flate2::Crc;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::private::{ACCOUNT, ORDERS, write_account, write_order};
 use super::{Okx, Session};
 use crate::dice::Dice;
 use crate::text::{Json, Query};
@@ -32,12 +33,12 @@ const ARGS_MAX: usize = 64 << 10;
 const REQUESTS_PER_HOUR: i64 = 480;
 
 #[derive(Deserialize)]
-struct Command<'a> {
-    op: &'a str,
+pub(super) struct Command<'a> {
+    pub(super) op: &'a str,
     #[serde(borrow, default)]
-    args: Vec<&'a RawValue>,
+    pub(super) args: Vec<&'a RawValue>,
     #[serde(default)]
-    id: Option<String>,
+    pub(super) id: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -65,13 +66,14 @@ impl Wire for Okx {
     }
 
     fn has_socket(&self, path: &str) -> bool {
-        matches!(path.strip_prefix("ws/").unwrap_or(path), "v5/public" | "v5/business")
+        matches!(path.strip_prefix("ws/").unwrap_or(path), "v5/public" | "v5/business" | "v5/private")
     }
 
     fn greet(&mut self, market: &mut Market, hall: &mut Hall, conn: u64, path: &str, _query: Query<'_>) {
         let id = format!("{:08x}", Dice::at(&[market.seed, conn, 0xc0]).next() >> 32);
         let left = (REQUESTS_PER_HOUR * 1_000, hall.now_us);
-        self.sessions.insert(conn, Session { id, business: path.ends_with("business"), left });
+        let (business, private) = (path.ends_with("business"), path.ends_with("private"));
+        self.sessions.insert(conn, Session { id, business, private, logged_in: false, left });
     }
 
     fn hear(&mut self, market: &mut Market, hall: &mut Hall, conn: u64, text: &str) {
@@ -83,6 +85,9 @@ impl Wire for Okx {
             return hall.tell(conn, &problem("60012", &format!("Illegal request: {text}"), session, None));
         };
         let id = command.id.as_deref();
+        if session.private {
+            return self.hear_private(market, hall, conn, &command);
+        }
         let subscribes = match command.op {
             "subscribe" => true,
             "unsubscribe" => false,
@@ -115,6 +120,8 @@ impl Wire for Okx {
             }
             (TRADES, all) => Some(write_trade(pair, all == ALL, out)),
             (CANDLES, _) => Some(write_candle(pair, out)),
+            (ORDERS, _) => Some(write_order(pair, out)),
+            (ACCOUNT, _) => Some(write_account(pair, feed.count, out)),
             _ => Some(write_ticker(pair, out)),
         }
     }
@@ -122,7 +129,7 @@ impl Wire for Okx {
     fn beat_of(&self, key: &Key) -> u8 {
         match key.channel {
             BOOK => BOOK_BEAT,
-            TRADES => TRADE_BEAT,
+            TRADES | ORDERS => TRADE_BEAT,
             _ => TICKER_BEAT,
         }
     }
@@ -293,7 +300,7 @@ impl Okx {
     }
 }
 
-fn problem(code: &str, msg: &str, session: &Session, id: Option<&str>) -> Vec<u8> {
+pub(super) fn problem(code: &str, msg: &str, session: &Session, id: Option<&str>) -> Vec<u8> {
     let mut json = Json::default();
     json.open('{');
     if let Some(id) = id {
