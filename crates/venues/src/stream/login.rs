@@ -87,11 +87,13 @@ pub(super) struct Login {
     pub(super) signature: Encoding,
     pub(super) secret: Encoding,
     pub(super) send: Template,
+    /// So much later than now is the time that is signed.
+    pub(super) ahead_ms: i64,
 }
 
 impl Descriptor {
-    /// The login of a socket, or nothing where it needs none. `now` is the venue's time as well as it is known; Bybit
-    /// takes it as the moment until which the login holds, so give it some seconds more.
+    /// The login of a socket, or nothing where it needs none. `now` is the venue's time as well as it is known. Where the
+    /// venue takes the time as the moment until which the login holds, its description puts it ahead.
     pub fn login(
         &self,
         socket: usize,
@@ -114,7 +116,8 @@ impl Descriptor {
             .decode(&secrets.secret)
             .map_err(|expected| LoginError::Secret { venue, expected })?;
         *number += 1;
-        let (ms, s) = (now.get().to_string(), (now.get() / 1_000).to_string());
+        let time = now.get() + login.ahead_ms;
+        let (ms, s) = (time.to_string(), (time / 1_000).to_string());
         let signed = login.algorithm.sign(&secret, login.sign.with(&[&ms, &s, &secrets.key]).as_bytes());
         let text = login.send.with(&[
             &ms,

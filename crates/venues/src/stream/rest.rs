@@ -1,5 +1,7 @@
 //! What is asked over REST beside the stream: the venue's time, a book to begin with, and a witness when it is silent.
 
+use std::time::Duration;
+
 use catchment_model::UnixMs;
 use serde_json::Value;
 
@@ -80,11 +82,18 @@ impl Descriptor {
 
     /// The venue's time from the answer.
     pub fn read_time(&self, body: &[u8]) -> Option<UnixMs> {
+        self.read_clock(body).map(|(time, _)| time)
+    }
+
+    /// The venue's time from the answer, and how coarse it is: the moment is less than the step later. Kraken tells whole
+    /// seconds.
+    pub fn read_clock(&self, body: &[u8]) -> Option<(UnixMs, Duration)> {
         let time = self.0.rest.time.as_ref()?;
-        match &time.at {
-            None => time.unit.read(std::str::from_utf8(body).ok()?.trim()),
-            Some(at) => time.unit.read(&plain(at.first_of(&serde_json::from_slice(body).ok()?)?)?),
-        }
+        let text = match &time.at {
+            None => std::str::from_utf8(body).ok()?.trim().to_owned(),
+            Some(at) => plain(at.first_of(&serde_json::from_slice(body).ok()?)?)?,
+        };
+        Some((time.unit.read(&text)?, time.unit.step(&text)))
     }
 
     /// Asks for the book that a channel's changes begin with, or that they can be held against. The answer is read by

@@ -1,5 +1,7 @@
 //! The venues' spellings of time, read into milliseconds.
 
+use std::time::Duration;
+
 use catchment_model::UnixMs;
 use serde::Deserialize;
 
@@ -38,6 +40,14 @@ impl TimeUnit {
             TimeUnit::Iso => return UnixMs::new(iso(text)?).ok(),
         };
         UnixMs::new(i64::try_from(ms).ok()?).ok()
+    }
+
+    /// How coarse a time written like this is: a second where there is no fraction of one, else a millisecond.
+    pub(super) fn step(self, text: &str) -> Duration {
+        match self {
+            TimeUnit::Seconds | TimeUnit::Iso if !text.contains(['.', ',']) => Duration::from_secs(1),
+            _ => Duration::from_millis(1),
+        }
     }
 }
 
@@ -141,6 +151,18 @@ mod tests {
             check(TimeUnit::Milliseconds, bad, None);
         }
         check(TimeUnit::Milliseconds, "1723161255208999999", None);
+    }
+
+    #[test]
+    fn whole_seconds_are_known_as_such() {
+        let step = |unit: TimeUnit, text: &str| unit.step(text).as_millis();
+        assert_eq!(
+            (step(TimeUnit::Seconds, "1616663618"), step(TimeUnit::Seconds, "1616663618.0")),
+            (1_000, 1)
+        );
+        assert_eq!(step(TimeUnit::Iso, "2026-05-24T03:55:46Z"), 1_000);
+        assert_eq!(step(TimeUnit::Iso, "2026-05-24T03:55:46.5Z"), 1);
+        assert_eq!(step(TimeUnit::Milliseconds, "1723161255208"), 1);
     }
 
     #[test]

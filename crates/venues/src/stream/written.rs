@@ -182,6 +182,8 @@ pub(super) struct LoginToml {
     #[serde(default)]
     pub(super) secret: Encoding,
     pub(super) send: String,
+    #[serde(default)]
+    pub(super) ahead_ms: u32,
 }
 
 #[derive(Debug, Deserialize)]

@@ -55,6 +55,7 @@ pub(super) fn compile_login(written: &LoginToml, at: &KeyPath) -> Checked<Login>
         signature: written.signature,
         secret: written.secret,
         send: compile("send", &written.send, &login::SEND_NAMES)?,
+        ahead_ms: i64::from(written.ahead_ms),
     };
     if !login.send.has(4) {
         return Err(at.key("send").wrong("must have a place for the {signature}"));
