@@ -1,13 +1,14 @@
 //! `catchment.toml`: what was written, then what it means.
 //!
 //! The `…Toml` types are the file, key for key; [`Config`] is the same after checking, in types that need no further
-//! checks. Checking does no I/O. [`KEYS`] says what each key means; `config init` and `config explain` print it, and a
+//! checks. Checking does no I/O but to read descriptions of venues and the texts of logins. [`KEYS`] says what each key means; `config init` and `config explain` print it, and a
 //! test holds it to the defaults in the code.
 
 mod api;
 #[cfg(feature = "redis")]
 pub(crate) mod fleet;
 mod jobs;
+mod login;
 mod mongo;
 #[cfg(feature = "redis")]
 mod redis;
@@ -547,6 +548,9 @@ pub(crate) const KEYS: &[Key] = &[
     optional("[venues.polymarket]", "max_inflight", "32", "requests of everybody under way at once; the ceiling of aimd"),
     optional("[venues.polymarket]", "request_deadline_ms", "10000", "a request without a whole answer by then has failed"),
     optional("[venues.polymarket]", "cooldown_ms", "5000", "how long nothing is sent after a refusal that names no time, or when most requests failed"),
+    optional("[venues.polymarket.login]", "key", r#"{ env = "VENUE_KEY" }"#, "where the key for private streams is: { env = … } or { file = … }"),
+    optional("[venues.polymarket.login]", "secret", r#"{ file = "/etc/catchment/secret" }"#, "where the secret is; it is never in this file itself, and never shown"),
+    optional("[venues.polymarket.login]", "passphrase", r#"{ env = "VENUE_PASSPHRASE" }"#, "where the passphrase is, for venues that have one"),
     optional("[venues.polymarket.aimd]", "start_inflight", "2", "requests under way at the start"),
     optional("[venues.polymarket.aimd]", "stable_s", "30", "no refusal for so long before one is added"),
     optional("[venues.polymarket.aimd]", "adjust_s", "5", "between two adjustments"),
@@ -849,6 +853,33 @@ mod tests {
         );
         let shown = format!("{:?}", mongo("mongo_uri = 'mongodb://u:sesame@h'", "").unwrap());
         assert!(!shown.contains("sesame"), "{shown}");
+    }
+
+    #[test]
+    fn private_streams_need_a_login_whose_texts_are_elsewhere() {
+        const ORDERS: &str = "[[streams]]\nvenue = 'okx'\nchannels = ['orders']\n[venues.okx.login]\n";
+        refused(
+            "[[streams]]\nvenue = 'okx'\nchannels = ['orders']",
+            "venues.okx.login is needed for \"orders\": the login of okx needs a key",
+        );
+        refused(
+            &format!("{ORDERS}key = {{ env = 'CATCHMENT_NO_SUCH_VARIABLE' }}"),
+            "venues.okx.login.key names the environment variable CATCHMENT_NO_SUCH_VARIABLE, which is not set",
+        );
+        let error = checked(&format!("{ORDERS}key = 'sesame'")).unwrap_err();
+        assert!(
+            error.contains("venues.okx.login.key is to say where") && !error.contains("sesame"),
+            "{error}"
+        );
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("text");
+        #[allow(clippy::disallowed_methods, reason = "a file for a test, which no power cut will meet")]
+        std::fs::write(&path, "sesame\n").unwrap();
+        let place = format!("{{ file = {:?} }}", path.display().to_string());
+        let config =
+            checked(&format!("{ORDERS}key = {place}\nsecret = {place}\npassphrase = {place}")).unwrap();
+        assert_eq!(config.streams[0].secrets.as_ref().unwrap().passphrase, "sesame");
+        assert!(!format!("{config:?}").contains("sesame"), "{config:?}");
     }
 
     #[test]

@@ -36,6 +36,7 @@ pub(crate) fn start(
         descriptor: config.descriptor.clone(),
         endpoints: config.endpoints.clone(),
         wanted: config.wanted.clone(),
+        secrets: config.secrets.clone(),
         governor,
         courier: Arc::new(courier),
         client,
@@ -98,6 +99,7 @@ pub(crate) fn figures(venue: &str, status: &StreamStatus) -> control::Stream {
         silent: status.connections.iter().map(|one| one.frozen).sum(),
         clock: clock.offset_ms.map(|offset_ms| control::Clock {
             offset_ms,
+            uncertainty_ms: clock.uncertainty_ms.unwrap_or_default(),
             jitter_ms: clock.jitter_ms.unwrap_or_default(),
             samples: clock.samples,
         }),
@@ -132,7 +134,10 @@ pub(crate) fn print(streams: &[(String, StreamStatus)]) {
     for (venue, status) in streams {
         let counts = &status.counts;
         let streams: usize = status.connections.iter().map(|connection| connection.streams).sum();
-        let offset = status.clock.offset_ms.map_or_else(|| "-".to_owned(), |offset| format!("{offset:.1}"));
+        let offset = match status.clock.offset_ms.zip(status.clock.uncertainty_ms) {
+            Some((offset, within)) => format!("{offset:.0}±{within:.0}"),
+            None => "-".to_owned(),
+        };
         println!(
             "{venue:<12} {:>11} {streams:>7} {:>11} {:>9} {:>7} {:>8} {:>6} {:>7} {offset:>9}",
             status.connections.len(),

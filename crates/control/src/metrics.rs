@@ -301,6 +301,15 @@ fn streams(page: &mut Page, status: &Status) {
         },
     );
     page.family(
+        "catchment_clock_uncertainty_seconds",
+        Kind::Gauge,
+        "That offset is right to within this, either way.",
+        |family| {
+            clocks()
+                .for_each(|(venue, clock)| family.sample(&[("venue", venue)], clock.uncertainty_ms / 1e3));
+        },
+    );
+    page.family(
         "catchment_clock_jitter_seconds",
         Kind::Gauge,
         "How much that offset differs from one look to the next.",

@@ -165,6 +165,8 @@ pub struct Connection {
 pub struct Clock {
     /// Theirs less ours.
     pub offset_ms: f64,
+    /// It is right to within this, either way: half of the way there and back, and half of the step in which they tell it.
+    pub uncertainty_ms: f64,
     /// How much that differs from one look to the next.
     pub jitter_ms: f64,
     /// Looks it is made from.

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use catchment_model::UnixMs;
 use catchment_venues::Endpoints;
-use catchment_venues::stream::{Descriptor, NamingError, Wanted};
+use catchment_venues::stream::{Descriptor, NamingError, Secrets, Wanted};
 use serde::{Deserialize, Serialize};
 
 use super::venues::{Speed, VenueToml};
@@ -20,6 +21,8 @@ pub(crate) struct StreamConfig {
     pub(crate) snapshot_interval: Duration,
     pub(crate) snapshot_depth: usize,
     pub(crate) speed: Speed,
+    /// For channels that want a login.
+    pub(crate) secrets: Option<Secrets>,
 }
 
 impl std::fmt::Debug for StreamConfig {
@@ -46,6 +49,7 @@ impl StreamConfig {
             wanted,
             snapshot_interval: Duration::from_secs(usual.snapshot_interval_s),
             snapshot_depth: usual.snapshot_depth as usize,
+            secrets: None,
         })
     }
 }
@@ -142,17 +146,6 @@ pub(super) fn check(
         let interval = Duration::from_secs(interval);
         let depth = between(key("snapshot_depth"), block.snapshot_depth, 1, 100_000)? as usize;
         let wanted = wanted(descriptor, &block, &key)?;
-        if let Some(channel) = wanted
-            .iter()
-            .map(|wanted| &descriptor.channels()[wanted.channel])
-            .find(|channel| descriptor.sockets()[channel.socket].needs_login())
-        {
-            let problem = format!(
-                "holds {:?}, which needs a login; private streams are not recorded yet",
-                channel.name
-            );
-            return Err(ConfigError::at(key("channels"), problem));
-        }
         match checked.iter_mut().find(|known| known.descriptor.id() == descriptor.id()) {
             Some(known) => {
                 known.wanted.extend(wanted);
@@ -174,11 +167,41 @@ pub(super) fn check(
                     snapshot_interval: interval,
                     snapshot_depth: depth,
                     speed,
+                    secrets: None,
                 });
             }
         }
     }
+    for streams in &mut checked {
+        streams.secrets = secrets(streams, venues)?;
+    }
     Ok(checked)
+}
+
+/// Who we are to the venue, if anything of it is for us alone. That a login can be made of it is tried here.
+fn secrets(
+    streams: &StreamConfig,
+    venues: &BTreeMap<String, VenueToml>,
+) -> Result<Option<Secrets>, ConfigError> {
+    let descriptor = &streams.descriptor;
+    let channels = streams.wanted.iter().map(|wanted| &descriptor.channels()[wanted.channel]);
+    if !channels.clone().any(|channel| descriptor.sockets()[channel.socket].needs_login()) {
+        return Ok(None);
+    }
+    let id = descriptor.id();
+    let secrets = match venues.get(id) {
+        Some(venue) => venue.login.read(id)?,
+        None => Secrets::default(),
+    };
+    for channel in channels {
+        let tried =
+            descriptor.login(channel.socket, &secrets, UnixMs::new(0).expect("1970 is a time"), &mut 0);
+        tried.map_err(|error| {
+            let problem = format!("is needed for {:?}: {error}", channel.name.as_str());
+            ConfigError::at(format!("venues.{id}.login"), problem)
+        })?;
+    }
+    Ok(Some(secrets))
 }
 
 fn wanted(

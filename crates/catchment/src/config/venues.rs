@@ -7,6 +7,7 @@ use catchment_venues::stream::Descriptor;
 use catchment_venues::{Ability, Endpoints, VENUES, VenueSpec};
 use serde::{Deserialize, Serialize};
 
+use super::login::LoginToml;
 use super::{ConfigError, between};
 
 /// One venue, checked.
@@ -63,6 +64,7 @@ pub(super) struct VenueToml {
     request_deadline_ms: u64,
     cooldown_ms: u64,
     aimd: AimdToml,
+    pub(super) login: LoginToml,
 }
 
 impl Default for VenueToml {
@@ -80,6 +82,7 @@ impl Default for VenueToml {
             request_deadline_ms: 10_000,
             cooldown_ms: 5_000,
             aimd: AimdToml::default(),
+            login: LoginToml::default(),
         }
     }
 }

@@ -82,6 +82,8 @@ struct Entry {
     alone: bool,
     /// It begins with a snapshot.
     needs_first: bool,
+    /// The venue has it on its list though nothing comes, and will refuse to put it there again.
+    is_listed: bool,
     fault: Option<Fault>,
 }
 
@@ -110,6 +112,7 @@ impl AckLedger {
             failures: 0,
             alone: false,
             needs_first,
+            is_listed: false,
             fault: None,
         };
         Self {
@@ -138,6 +141,11 @@ impl AckLedger {
             alone.insert(0, together);
         }
         alone
+    }
+
+    /// Whether it is to be taken off the venue's list before it is asked for again; only once.
+    pub(crate) fn take_listed(&mut self, place: usize) -> bool {
+        std::mem::take(&mut self.entries[place].is_listed)
     }
 
     /// A request has left.
@@ -273,6 +281,7 @@ impl AckLedger {
 
     fn fail(&mut self, place: usize, fault: Fault, now: Monotonic) {
         let entry = &mut self.entries[place];
+        entry.is_listed |= fault == Fault::Mute;
         entry.failures = entry.failures.saturating_add(1);
         let doublings = (entry.failures - 1).min(16);
         let wait = self.settings.again_after.saturating_mul(1 << doublings).min(self.settings.again_max);
@@ -358,7 +367,9 @@ mod tests {
         acks.take_due(at(now));
         acks.sent(1, &[0], at(now));
         acks.acknowledged(0, at(now));
+        assert!(!acks.take_listed(0), "never acknowledged until now");
         assert_eq!(acks.look(at(now + 15)), [(0, Fault::Mute)], "acknowledged, and no snapshot came");
+        assert!(acks.take_listed(0) && !acks.take_listed(0), "to be taken off the list, once");
         acks.flows(0, true);
         assert_eq!(acks.counts(), (1, 0));
     }

@@ -32,6 +32,8 @@ pub(crate) struct Desk {
     rest: RestAsk,
     trouble: Option<(Monotonic, u32)>,
     pending_since: Option<Monotonic>,
+    /// What was pending has proved to be right.
+    is_proved: bool,
     crossed_since: Option<Monotonic>,
     crossed_told: bool,
 }
@@ -103,6 +105,7 @@ impl Desk {
             rest: RestAsk::No,
             trouble: None,
             pending_since: None,
+            is_proved: false,
             crossed_since: None,
             crossed_told: false,
         }
@@ -110,6 +113,16 @@ impl Desk {
 
     pub(crate) fn is_live(&self) -> bool {
         self.ladder.state() == LadderState::Live
+    }
+
+    /// The last message is yet to be proved by those that follow it.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.pending_since.is_some()
+    }
+
+    /// Whether the last message, which was pending, has proved to be right since this was asked.
+    pub(crate) fn take_proved(&mut self) -> bool {
+        std::mem::take(&mut self.is_proved)
     }
 
     /// How often the venue's checksum agreed.
@@ -176,8 +189,9 @@ impl Desk {
     pub(crate) fn look(&mut self, now: Monotonic) -> Reaction {
         if self.pending_since.is_some_and(|since| now.since(since) >= BATCH_OVER) {
             self.pending_since = None;
-            if let Some(verdict) = self.ladder.settle() {
-                return self.judge(&verdict, true, now);
+            match self.ladder.settle() {
+                Some(verdict) => return self.judge(&verdict, true, now),
+                None => self.is_proved = true,
             }
         }
         if self.crossed_since.is_some_and(|since| now.since(since) >= CROSSED_FOR) && !self.crossed_told {

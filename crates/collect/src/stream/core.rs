@@ -57,6 +57,8 @@ pub(crate) struct Stream {
     /// Of the last message.
     id: LastId,
     time: Option<UnixMs>,
+    /// When it came.
+    received: Option<UnixMs>,
     /// What it is known by, where it has no number.
     last_hash: Option<u64>,
     testimony: Option<Witness>,
@@ -123,6 +125,7 @@ impl Core {
                 recent: Ring::new(),
                 id: LastId::default(),
                 time: None,
+                received: None,
                 last_hash: None,
                 testimony: None,
                 strikes: 0,
@@ -220,6 +223,7 @@ impl Core {
         for place in touched.map(|place| place as usize) {
             self.silence.heard(place, now);
             let stream = &mut self.streams[place];
+            stream.received = Some(from.received_at.ms());
             // What the witness said during the last silence proves nothing in the next.
             if stream.testimony.is_some() || stream.strikes > 0 {
                 (stream.testimony, stream.strikes) = (None, 0);
@@ -353,7 +357,8 @@ impl Core {
         let stream = &self.streams[place];
         let own_desk = stream.feeds.iter().map(|desk| &self.desks[*desk]).find(|_| stream.is_book);
         let waits_for_snapshot = own_desk.is_some_and(|desk| !desk.over_rest && !desk.is_live());
-        if waits_for_snapshot {
+        // Where a hash proves several messages together, those before it are good with the last of them.
+        if waits_for_snapshot || own_desk.is_some_and(Desk::is_pending) {
             return;
         }
         if let Some(missing) = missing
@@ -364,6 +369,15 @@ impl Core {
         }
         if let Some(told) = self.gaps.good(place, received, missing, is_proved) {
             self.tell(&told, from.received_at, draft);
+        }
+    }
+
+    /// The last message of a stream has proved to be right, though nothing has followed.
+    pub(crate) fn proved(&mut self, place: usize, now: UnixNs, draft: &mut Draft) {
+        if let Some(received) = self.streams[place].received
+            && let Some(told) = self.gaps.good(place, received, None, false)
+        {
+            self.tell(&told, now, draft);
         }
     }
 

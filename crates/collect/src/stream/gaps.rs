@@ -200,6 +200,13 @@ impl GapLedger {
 
     /// A message came with a number that was passed already. Whether it is one of those that were missing.
     pub(crate) fn late(&mut self, place: usize, first: u64, last: u64) -> bool {
+        // A book that is begun anew because of it has a gap all the same; but these are not missing any more.
+        if let Some(open) = &mut self.streams[place].open
+            && open.missing.is_some_and(|missing| first <= missing.first && missing.last <= last)
+        {
+            open.missing = None;
+            return true;
+        }
         let covers = |held: &Held| {
             held.place == place && held.missing.first <= first && first <= last && last <= held.missing.last
         };
@@ -316,6 +323,18 @@ mod tests {
 
     fn missing(first: u64, last: u64) -> Missing {
         Missing { first, last, is_count: true }
+    }
+
+    #[test]
+    fn what_comes_after_all_is_not_named_as_missing() {
+        let (mut gaps, connection) = ledger(1);
+        gaps.good(0, ms(2_000), None, true);
+        gaps.interrupt_at(0, missing(3, 4), &connection, at(0));
+        assert!(!gaps.late(0, 4, 4), "that is only a part of it");
+        assert!(gaps.late(0, 3, 4));
+        let told = gaps.good(0, ms(3_000), None, false).unwrap();
+        assert_eq!(bounds(&told), (2_000, 3_000, Cause::Sequence, None));
+        assert_eq!(told.gap.first_missing, None);
     }
 
     fn bounds(told: &Told) -> (i64, i64, Cause, Option<u64>) {

@@ -36,6 +36,7 @@ pub(crate) struct Link {
     pub(crate) heard: Monotonic,
     /// The venue has said that it will end it.
     pub(crate) ends: Option<String>,
+    login: Login,
     route: Route,
     pacer: Pacer,
     outbox: VecDeque<Outgoing>,
@@ -50,11 +51,22 @@ struct Outgoing {
     subscribes: Option<(u64, Vec<usize>)>,
 }
 
+/// Whether anything may be asked for yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Login {
+    /// The login waits to be sent, or was sent then and is not answered.
+    Awaited(Option<Monotonic>),
+    /// It was taken, or none is needed.
+    Done,
+}
+
 impl Link {
+    /// `login` is what is said before anything else, where the venue wants that.
     pub(crate) fn new(
         route: &Route,
         socket: Socket,
         label: Arc<str>,
+        login: Option<String>,
         acks: AckSettings,
         now: Monotonic,
     ) -> Self {
@@ -72,18 +84,44 @@ impl Link {
             heard: now,
             ends: None,
             pacer: Pacer::new(spec.rules.commands.count, spec.rules.commands.window),
-            outbox: VecDeque::new(),
-            number: 0,
+            login: if login.is_some() { Login::Awaited(None) } else { Login::Done },
+            number: u64::from(login.is_some()),
+            outbox: login.into_iter().map(|text| Outgoing { text, subscribes: None }).collect(),
             ping_at: spec.rules.heartbeat.ping_every.map(|every| Monotonic(now.0 + every)),
             route: route.clone(),
         }
     }
 
+    /// The login is not answered yet.
+    pub(crate) fn awaits_login(&self) -> bool {
+        self.login != Login::Done
+    }
+
+    /// The venue has taken the login.
+    pub(crate) fn logged_in(&mut self) {
+        self.login = Login::Done;
+    }
+
+    /// The login was sent, and nothing was said to it for so long.
+    pub(crate) fn is_login_overdue(&self, within: Duration, now: Monotonic) -> bool {
+        matches!(self.login, Login::Awaited(Some(at)) if now.since(at) >= within)
+    }
+
     /// Asks for whatever is due to be asked for.
     pub(crate) fn subscribe_due(&mut self, now: Monotonic) {
+        if self.awaits_login() {
+            return;
+        }
         for places in self.acks.take_due(now) {
             let wanted: Vec<Wanted> = places.iter().map(|place| self.route.table[*place].clone()).collect();
             let (descriptor, socket) = (self.route.descriptor.clone(), self.route.socket);
+            let listed: Vec<usize> =
+                places.iter().copied().filter(|place| self.acks.take_listed(*place)).collect();
+            let listed: Vec<Wanted> =
+                listed.into_iter().map(|place| self.route.table[place].clone()).collect();
+            for Command { text, .. } in descriptor.unsubscribe(socket, &listed, &mut self.number) {
+                self.outbox.push_back(Outgoing { text, subscribes: None });
+            }
             let commands = descriptor.subscribe(socket, &wanted, &mut self.number);
             let mut covered = vec![false; places.len()];
             for Command { text, number, covers } in commands {
@@ -132,6 +170,10 @@ impl Link {
             let Some(Outgoing { text, subscribes }) = self.outbox.pop_front() else { break };
             self.socket.send(text)?;
             self.pacer.sent(now);
+            // Nothing else is in line before it is answered.
+            if self.login == Login::Awaited(None) {
+                self.login = Login::Awaited(Some(now));
+            }
             if let Some((number, places)) = subscribes {
                 self.acks.sent(number, &places, now);
                 let is_taken =
@@ -176,5 +218,8 @@ impl Link {
     pub(crate) fn forgive(&mut self, stall: Duration) {
         self.acks.forgive(stall);
         self.heard.0 += stall;
+        if let Login::Awaited(Some(at)) = &mut self.login {
+            at.0 += stall;
+        }
     }
 }

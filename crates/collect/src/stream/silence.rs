@@ -32,7 +32,7 @@ pub struct SilenceSettings {
     pub grace: Duration,
     /// Without a witness, nothing is frozen before this.
     pub alone_min: Duration,
-    /// So many questions under way at once.
+    /// So many questions under way at once about streams that have a rhythm; one about others.
     pub asks_max: usize,
 }
 
@@ -184,7 +184,7 @@ impl SilenceWatch {
     /// To be called about four times a second.
     pub(crate) fn look(&mut self, now: Monotonic) -> Vec<Finding> {
         let mut findings = Vec::new();
-        let mut doubted: Vec<(f32, usize)> = Vec::new();
+        let mut doubted: Vec<((bool, f32), usize)> = Vec::new();
         for (place, stream) in self.streams.iter_mut().enumerate().filter(|(_, s)| s.is_subscribed) {
             let silence = stream.rhythm.silence(now);
             if silence < self.settings.doubt_min {
@@ -210,8 +210,15 @@ impl SilenceWatch {
             return vec![Finding::AllFrozen];
         }
         // The most surprising first, so that those that are always quiet do not keep one that is muted waiting.
-        doubted.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-        for (_, place) in doubted.into_iter().take(self.settings.asks_max.saturating_sub(self.asking)) {
+        doubted.sort_by(|((a_known, a), x), ((b_known, b), y)| {
+            b_known.cmp(a_known).then(b.total_cmp(a)).then(x.cmp(y))
+        });
+        for ((has_rhythm, _), place) in doubted {
+            // One question at a time about those without a rhythm: at a venue that answers one a second, more would keep
+            // waiting whoever comes after them.
+            if self.asking >= if has_rhythm { self.settings.asks_max } else { 1 } {
+                break;
+            }
             self.streams[place].doubt = Doubt::Asking;
             self.asking += 1;
             findings.push(Finding::Ask(place));
@@ -236,19 +243,19 @@ impl SilenceWatch {
 }
 
 impl Watched {
-    /// How surprising this silence is, if it is worth a question.
-    fn surprise(&self, silence: Duration, settings: &SilenceSettings) -> Option<f32> {
+    /// How surprising this silence is, if it is worth a question. Of one that has a rhythm it always is more so than of
+    /// one that has none: where questions are few, hundreds of quiet streams are not to stand before one that is muted.
+    fn surprise(&self, silence: Duration, settings: &SilenceSettings) -> Option<(bool, f32)> {
         if !self.what.has_witness {
             return None;
         }
-        let usual = self.usual(settings);
-        let asked_again_at = match self.doubt {
-            Doubt::None => Duration::ZERO,
-            Doubt::Quiet(until) => until,
+        let expected = match self.doubt {
+            Doubt::None => self.usual(settings),
+            Doubt::Quiet(until) => self.usual(settings).max(until),
             Doubt::Asking | Doubt::Accused(_) | Doubt::Frozen => return None,
         };
-        (silence >= usual && silence >= asked_again_at)
-            .then(|| silence.as_secs_f32() / usual.as_secs_f32().max(0.001))
+        let by = silence.as_secs_f32() / expected.as_secs_f32().max(0.001);
+        (silence >= expected).then(|| (self.rhythm.learned().is_some(), by))
     }
 
     /// How long it may be silent before anybody wonders.

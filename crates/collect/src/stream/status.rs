@@ -54,6 +54,10 @@ counters! {
     connects_failed,
     /// Connections lost.
     disconnects,
+    /// Logins that the venue took.
+    logins,
+    /// Logins that were refused or not answered.
+    logins_failed,
     /// Connections replaced by a new one without a break.
     switches,
     /// Messages of a new connection that repeat the old one's.
@@ -165,7 +169,8 @@ pub struct ConnectionStatus {
 pub struct ClockQuality {
     /// The venue's clock is ahead by so much.
     pub offset_ms: Option<f64>,
-    /// The measurement is good to within this: half of the way there and back.
+    /// The measurement is good to within this, either way: half of the way there and back, and half of the step in which the
+    /// venue tells its time, which is a whole second at some.
     pub uncertainty_ms: Option<f64>,
     /// How much offsets differ from one measurement to the next.
     pub jitter_ms: Option<f64>,

@@ -8,7 +8,7 @@ use catchment_governor::{Governor, Lane};
 use catchment_model::{Clock, Monotonic};
 use catchment_pipeline::Intake;
 use catchment_venues::Endpoints;
-use catchment_venues::stream::{Descriptor, Wanted};
+use catchment_venues::stream::{Descriptor, LoginError, Secrets, Wanted};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -30,6 +30,8 @@ pub struct StreamTask {
     pub endpoints: Endpoints,
     /// What is recorded.
     pub wanted: Vec<Wanted>,
+    /// Who we are to the venue, for channels that are not for everyone.
+    pub secrets: Option<Secrets>,
     /// How fast it may be asked. Has the families of [`families_of`](super::families_of).
     pub governor: Governor,
     /// How it is asked.
@@ -54,6 +56,9 @@ pub enum StreamError {
     /// The client could not be made.
     #[error(transparent)]
     Client(#[from] crate::SendError),
+    /// A channel wants a login that cannot be made.
+    #[error(transparent)]
+    Login(#[from] LoginError),
     /// The description does not hold together.
     #[error("{venue}: {reason}")]
     Descriptor {
@@ -74,7 +79,16 @@ pub async fn stream(task: StreamTask, stop: CancellationToken) -> Result<(), Str
         courier: Arc::clone(&task.courier),
         clock: Arc::clone(&task.clock),
     };
+    let routes = plan(&task.descriptor, &task.endpoints, &task.wanted);
+    let secrets = task.secrets.unwrap_or_default();
+    for (_, route) in &routes {
+        // Tried once, so that what is missing is told before anything is opened.
+        task.descriptor.login(route.socket, &secrets, task.clock.wall().ms(), &mut 0)?;
+    }
+    let (clock_told, clock_seen) = watch::channel(ClockQuality::default());
     let ground = Ground {
+        secrets: Arc::new(secrets),
+        venue_clock: clock_seen.clone(),
         dialer: dialer(&task.client, &task.settings)?,
         governor: task.governor.clone(),
         intake: task.intake.clone(),
@@ -85,7 +99,7 @@ pub async fn stream(task: StreamTask, stop: CancellationToken) -> Result<(), Str
     };
     let mut tasks = JoinSet::new();
     let mut connections = Vec::new();
-    for (at, (name, route)) in plan(&task.descriptor, &task.endpoints, &task.wanted).into_iter().enumerate() {
+    for (at, (name, route)) in routes.into_iter().enumerate() {
         let wrong = |reason| StreamError::Descriptor { venue: venue.to_string(), reason };
         let family = connects_family(&route.descriptor, route.socket);
         let family = task.governor.family(&family);
@@ -98,7 +112,6 @@ pub async fn stream(task: StreamTask, stop: CancellationToken) -> Result<(), Str
         tasks.spawn(shard.run(stop.clone()));
     }
     events::started(venue, connections.len(), task.wanted.len());
-    let (clock_told, clock_seen) = watch::channel(ClockQuality::default());
     tasks.spawn(ask_the_time(ground.rest.clone(), task.settings.clock_interval, clock_told, stop.clone()));
     let mut watcher = Watcher { connections, clock: clock_seen, speed: VecDeque::new(), status: task.status };
     let mut tick = interval(Duration::from_secs(1));
@@ -211,7 +224,7 @@ async fn ask_the_time(
     loop {
         let asked = async {
             let reply = rest.send(&request, Lane::Backfill).await.ok()?;
-            Some((rest.descriptor.read_time(&reply.body)?, reply))
+            Some((rest.descriptor.read_clock(&reply.body)?, reply))
         };
         let answer = tokio::select! {
             biased;
@@ -219,13 +232,15 @@ async fn ask_the_time(
             answer = asked => answer,
         };
         match answer {
-            Some((theirs, reply)) => {
-                // The venue looked at its clock somewhere on the way; half-way is the best guess.
+            Some(((theirs, step), reply)) => {
+                // The venue looked at its clock somewhere on the way; half-way is the best guess. So it is for what it
+                // left out: a clock that tells whole seconds is half a second further on average.
                 let half = reply.latency.as_secs_f64() * 1e3 / 2.0;
+                let half_step = step.as_secs_f64() * 1e3 / 2.0;
                 let ours = reply.received_at.get() as f64 / 1e6 - half;
-                offsets.add(theirs.get() as f64 - ours);
+                offsets.add(theirs.get() as f64 + half_step - ours);
                 quality.samples += 1;
-                (quality.offset_ms, quality.uncertainty_ms) = (offsets.last(), Some(half));
+                (quality.offset_ms, quality.uncertainty_ms) = (offsets.last(), Some(half + half_step));
                 quality.jitter_ms = offsets.jitter();
             }
             None => quality.failures += 1,

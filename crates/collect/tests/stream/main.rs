@@ -4,6 +4,7 @@
 mod books;
 mod connections;
 mod frames;
+mod login;
 mod rig;
 mod silence;
 mod simulated;

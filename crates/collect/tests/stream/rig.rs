@@ -14,7 +14,7 @@ use catchment_model::{Clock, SystemClock};
 use catchment_pipeline::{
     Batch, Delivery, OnFull, Pipeline, PipelineConfig, Sink, SinkError, Spool, SpoolConfig,
 };
-use catchment_venues::stream::Descriptor;
+use catchment_venues::stream::{Descriptor, Secrets};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -106,6 +106,7 @@ pub(crate) struct Start<'a> {
     pub(crate) pipeline: PipelineConfig,
     pub(crate) delivery: Delivery,
     pub(crate) spool_bytes: u64,
+    pub(crate) secrets: Option<Secrets>,
 }
 
 impl<'a> Start<'a> {
@@ -123,6 +124,7 @@ impl<'a> Start<'a> {
             pipeline: PipelineConfig::default(),
             delivery,
             spool_bytes: 1 << 30,
+            secrets: None,
         }
     }
 
@@ -172,6 +174,7 @@ impl<'a> Start<'a> {
         let wanted =
             self.streams.iter().map(|(channel, symbol)| self.descriptor.want(channel, symbol).unwrap());
         let task = StreamTask {
+            secrets: self.secrets,
             wanted: wanted.collect(),
             endpoints: endpoints.unwrap(),
             descriptor: self.descriptor,

@@ -133,10 +133,18 @@ impl Shard {
         now: Monotonic,
     ) {
         self.core.counts.control += 1;
-        if matches!(answer.done, Done::Unsubscribed | Done::LoggedIn) {
-            return;
-        }
         let Some(link) = self.link(which) else { return };
+        match answer.done {
+            Done::Unsubscribed => return,
+            Done::LoggedIn => {
+                link.logged_in();
+                link.subscribe_due(now);
+                self.logins_failed = 0;
+                self.core.counts.logins += 1;
+                return self.speak(which, now);
+            }
+            Done::Subscribed | Done::AsAsked => {}
+        }
         let places = link.covered(answer);
         let news: Vec<usize> =
             places.into_iter().filter(|place| link.acks.acknowledged(*place, now)).collect();
@@ -161,6 +169,11 @@ impl Shard {
         self.core.counts.control += 1;
         let venue = self.core.venue;
         let Some(link) = self.link(which) else { return };
+        if link.awaits_login() {
+            let reason =
+                format!("the venue refused the login: {reason}; see to the key, the secret and the clock");
+            return self.lost(which, Cause::Failure, &reason, now);
+        }
         let places = link.covered(answer);
         if places.is_empty() {
             events::complaint(venue, &link.label, reason);

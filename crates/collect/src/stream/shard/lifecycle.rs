@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use catchment_governor::{Ask, Lane, Report};
-use catchment_model::{Cause, Monotonic};
-use catchment_venues::stream::Event;
+use catchment_model::{Cause, Monotonic, UnixMs};
+use catchment_venues::stream::{Event, LoginError};
 
 use super::{Dialed, FRAMES_AT_ONCE, From, Link, Overlap, Shard, Which, events};
 use crate::stream::acks::Standing;
@@ -15,7 +15,10 @@ use crate::stream::socket::ConnectError;
 impl Shard {
     /// A socket is gone.
     pub(super) fn lost(&mut self, which: Which, cause: Cause, reason: &str, now: Monotonic) {
-        let wait = self.redial.lost(now);
+        let mut wait = self.redial.lost(now);
+        if self.link(which).is_some_and(|link| link.awaits_login()) {
+            wait = wait.max(self.login_failed());
+        }
         self.dial_at = Monotonic(now.0 + wait);
         self.last_error = Some(reason.to_owned());
         self.core.counts.disconnects += 1;
@@ -34,8 +37,30 @@ impl Shard {
         }
         self.current = None;
         self.overlap = None;
-        self.replace = None;
+        (self.replace, self.replace_for) = (None, None);
         self.interrupt_all(cause, &label, now);
+    }
+
+    /// A login came to nothing. What is wrong with it is seldom mended by itself, and venues lock out those who go on
+    /// trying: the next attempt waits as long as that of a subscription that was refused.
+    fn login_failed(&mut self) -> Duration {
+        self.core.counts.logins_failed += 1;
+        self.logins_failed = self.logins_failed.saturating_add(1);
+        let acks = self.ground.settings.acks;
+        acks.again_after.saturating_mul(1 << (self.logins_failed - 1).min(16)).min(acks.again_max)
+    }
+
+    /// The login of a new socket, where the venue wants one.
+    fn login(&self) -> Result<Option<String>, LoginError> {
+        let quality = *self.ground.venue_clock.borrow();
+        // What is within the error of the measurement is not corrected.
+        let offset = quality.offset_ms.zip(quality.uncertainty_ms);
+        let offset =
+            offset.filter(|(offset, within)| offset.abs() > *within).map_or(0, |(offset, _)| offset as i64);
+        let ours = self.ground.clock.wall().ms();
+        let theirs = UnixMs::new(ours.get().saturating_add(offset)).unwrap_or(ours);
+        let login = self.route.descriptor.login(self.route.socket, &self.ground.secrets, theirs, &mut 0)?;
+        Ok(login.map(|command| command.text))
     }
 
     pub(super) fn interrupt_all(&mut self, cause: Cause, label: &Arc<str>, now: Monotonic) {
@@ -53,6 +78,16 @@ impl Shard {
             self.replace = Some(reason);
             self.dial_at = self.ground.clock.monotonic();
         }
+    }
+
+    /// What a new socket was wanted for has mended itself: the present one stays. A new one may be worse, for whatever was
+    /// wrong with the stream may be wrong there as well.
+    pub(super) fn keep_current(&mut self) {
+        if let Some(mut standby) = self.standby.take() {
+            standby.socket.close();
+            self.overlap = None;
+        }
+        (self.replace, self.replace_for) = (None, None);
     }
 
     /// The new socket takes over. If the old one is gone already, `gone` says why and which it was.
@@ -103,6 +138,12 @@ impl Shard {
                 self.core.silence.unsubscribed(place);
             }
         }
+        // The snapshots with which the new one began were not those of these books. One that has none begins anew.
+        for desk in 0..self.core.desks.len() {
+            if !self.core.desks[desk].over_rest && !self.core.desks[desk].is_live() {
+                self.core.resubscribe.push((self.core.place_of(desk), now));
+            }
+        }
         let took = now.since(self.overlap_began);
         let old_label = old.as_ref().map_or_else(|| Arc::from(""), |link| Arc::clone(&link.label));
         events::switched(self.core.venue, &old_label, &label, took, unjoined);
@@ -112,7 +153,7 @@ impl Shard {
         self.core.counts.switches += 1;
         self.current = Some(new);
         self.overlap = Some(overlap);
-        self.replace = None;
+        (self.replace, self.replace_for) = (None, None);
     }
 
     /// An attempt to connect has ended.
@@ -131,8 +172,23 @@ impl Shard {
             Ok(socket) => {
                 self.redial.up(now);
                 let is_standby = self.current.is_some();
+                if is_standby && self.replace.is_none() {
+                    // It is not wanted any more.
+                    let mut socket = socket;
+                    return socket.close();
+                }
                 events::connected(self.core.venue, &label, is_standby, took);
-                let mut link = Link::new(&self.route, socket, label, self.ground.settings.acks, now);
+                let login = match self.login() {
+                    Ok(login) => login,
+                    Err(error) => {
+                        // It was tried at the start, so this is no matter of the configuration.
+                        let wait = self.redial.lost(now).max(self.login_failed());
+                        self.dial_at = Monotonic(now.0 + wait);
+                        self.last_error = Some(error.to_string());
+                        return;
+                    }
+                };
+                let mut link = Link::new(&self.route, socket, label, login, self.ground.settings.acks, now);
                 link.subscribe_due(now);
                 if is_standby {
                     self.overlap = Some(Overlap::new(self.core.last_marks(), self.ground.settings.overlap));

@@ -23,7 +23,7 @@ use bytes::Bytes;
 use catchment_governor::{FamilyId, Governor};
 use catchment_model::{Cause, Clock, Monotonic};
 use catchment_pipeline::{AcceptError, Draft, Intake, Pending};
-use catchment_venues::stream::Event;
+use catchment_venues::stream::{Event, Secrets};
 use futures_util::FutureExt;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -37,7 +37,7 @@ use super::overlap::{Joining, Overlap};
 use super::redial::Redial;
 use super::rest::{Rest, Returned};
 use super::socket::{ConnectError, Dialer, Frame, Socket};
-use super::status::{ConnectionState, ConnectionStatus, ms};
+use super::status::{ClockQuality, ConnectionState, ConnectionStatus, ms};
 use super::{StreamSettings, events};
 use crate::GapNotice;
 
@@ -58,6 +58,10 @@ pub(crate) struct Ground {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) settings: StreamSettings,
     pub(crate) gaps: Option<mpsc::Sender<GapNotice>>,
+    /// For sockets that want a login.
+    pub(crate) secrets: Arc<Secrets>,
+    /// How the venue's clock goes: a login is signed with its time.
+    pub(crate) venue_clock: watch::Receiver<ClockQuality>,
 }
 
 /// Which of the two sockets.
@@ -83,11 +87,15 @@ pub(crate) struct Shard {
     overlap: Option<Overlap>,
     /// Why a new socket is wanted though there is one.
     replace: Option<String>,
+    /// The one stream for whose sake it is wanted. It may come back by itself.
+    replace_for: Option<usize>,
     overlap_began: Monotonic,
     dialing: JoinSet<Dialed>,
     dial_at: Monotonic,
     opened: u32,
     redial: Redial,
+    /// Logins that came to nothing, in a row.
+    logins_failed: u32,
     jitter: f64,
     errands: JoinSet<Returned>,
     snapshots_under_way: usize,
@@ -128,10 +136,12 @@ impl Shard {
             standby: None,
             overlap: None,
             replace: None,
+            replace_for: None,
             overlap_began: now,
             dialing: JoinSet::new(),
             dial_at: now,
             opened: 0,
+            logins_failed: 0,
             jitter: (seed % 1_000) as f64 / 1_000.0,
             errands: JoinSet::new(),
             snapshots_under_way: 0,

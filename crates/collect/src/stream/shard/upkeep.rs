@@ -49,6 +49,9 @@ impl Shard {
                 self.want_replacement(reason);
             }
         }
+        if self.replace_for.is_some_and(|place| self.core.gaps.open(place).is_none()) {
+            self.keep_current();
+        }
         let is_wanted = self.current.is_none() || (self.replace.is_some() && self.standby.is_none());
         if is_wanted && self.dialing.is_empty() && self.dial_at <= now {
             self.dial();
@@ -66,11 +69,16 @@ impl Shard {
     }
 
     fn look(&mut self, now: Monotonic) {
+        let within = self.ground.settings.acks.ack_within;
         for which in [Which::Current, Which::Standby] {
             let Some(link) = self.link(which) else { continue };
             if link.is_dead(now) {
                 let silent = now.since(link.heard);
                 self.lost(which, Cause::Silence, &format!("nothing came for {} ms", ms(silent)), now);
+                continue;
+            }
+            if link.is_login_overdue(within, now) {
+                self.lost(which, Cause::Failure, "the venue did not answer the login", now);
                 continue;
             }
             for (place, fault) in link.acks.look(now) {
@@ -103,6 +111,10 @@ impl Shard {
         }
         for desk in 0..self.core.desks.len() {
             let reaction = self.core.desks[desk].look(now);
+            if self.core.desks[desk].take_proved() {
+                let (place, wall) = (self.core.place_of(desk), self.ground.clock.wall());
+                self.core.proved(place, wall, &mut self.draft);
+            }
             if reaction == super::super::books::Reaction::None {
                 continue;
             }
@@ -175,10 +187,20 @@ impl Shard {
     /// Subscribes one stream anew; the whole connection if that did not help, or cannot be done.
     fn resubscribe(&mut self, place: usize, is_in_vain: bool) {
         self.core.silence.unsubscribed(place);
+        // Whatever its book was, changes are missing: it is none before the snapshot.
+        if let Some(desk) = self.core.desk_of(place)
+            && !self.core.desks[desk].over_rest
+        {
+            self.core.desks[desk].reset();
+        }
         let done = self.current.as_mut().is_some_and(|link| !is_in_vain && link.resubscribe(place));
         if !done {
             let stream = &self.core.streams[place];
-            self.want_replacement(format!("{} of {} cannot be begun anew", stream.channel, stream.symbol));
+            let reason = format!("{} of {} cannot be begun anew", stream.channel, stream.symbol);
+            if self.replace.is_none() {
+                self.want_replacement(reason);
+                self.replace_for = Some(place).filter(|_| self.replace.is_some());
+            }
         }
     }
 
