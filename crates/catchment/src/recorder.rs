@@ -41,7 +41,8 @@ pub(crate) struct Rooms {
 
 impl Rooms {
     pub(crate) const ALL: Rooms = Rooms { discover: true, poll: true, stream: true, jobs: true, api: true };
-    pub(crate) const API: Rooms = Rooms { discover: false, poll: false, stream: false, jobs: false, api: true };
+    pub(crate) const API: Rooms =
+        Rooms { discover: false, poll: false, stream: false, jobs: false, api: true };
 
     /// What tells the files of a process that runs only some of them from those of the other; empty if it runs all.
     pub(crate) fn suffix(self) -> &'static str {

@@ -17,7 +17,8 @@ struct Place(tempfile::TempDir);
 impl Place {
     fn new(more: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let config = format!("data_dir = {:?}\n[api]\nlisten = '127.0.0.1:0'\n{more}", dir.path().join("data"));
+        let config =
+            format!("data_dir = {:?}\n[api]\nlisten = '127.0.0.1:0'\n{more}", dir.path().join("data"));
         put(&dir.path().join("catchment.toml"), config.as_bytes());
         Self(dir)
     }
@@ -128,7 +129,12 @@ fn tables_are_for_people() {
     assert!(table.contains("markets_refresh") && table.contains("12 h"), "{table}");
     let id = place.json("jobs list")["items"][0]["_id"].as_str().unwrap().to_owned();
     let shown = String::from_utf8(place.run(&format!("jobs show {id}")).stdout).unwrap();
-    assert!(shown.lines().any(|line| line.split_whitespace().collect::<Vec<_>>() == ["schedule.mode", "interval"]), "{shown}");
+    assert!(
+        shown
+            .lines()
+            .any(|line| line.split_whitespace().collect::<Vec<_>>() == ["schedule.mode", "interval"]),
+        "{shown}"
+    );
     let covered = place.run("candles coverage kraken BTC/EUR 1h");
     assert!(covered.status.success(), "{}", said(&covered));
     let csv = String::from_utf8(place.run("candles list kraken BTC/EUR 1h").stdout).unwrap();
@@ -144,11 +150,27 @@ fn what_is_refused_says_why_and_how_badly() {
         let talk = String::from_utf8_lossy(&output.stderr);
         assert!(talk.contains(words) && output.stdout.is_empty(), "{args}: {}", said(&output));
     };
-    check("connectors add mtgox", 2, "exchange_id is \"mtgox\", which is no exchange we know; there is binance");
-    check("jobs add --exchange binance --type markets_refresh", 2, "exchange_id is binance, which has no connector");
-    check("jobs add --exchange binance --type ohlcv_backfill --symbol X --timeframe 7m", 2, "timeframe is \"7m\"");
+    check(
+        "connectors add mtgox",
+        2,
+        "exchange_id is \"mtgox\", which is no exchange we know; there is binance",
+    );
+    check(
+        "jobs add --exchange binance --type markets_refresh",
+        2,
+        "exchange_id is binance, which has no connector",
+    );
+    check(
+        "jobs add --exchange binance --type ohlcv_backfill --symbol X --timeframe 7m",
+        2,
+        "timeframe is \"7m\"",
+    );
     check("jobs list --state gone", 2, "state is \"gone\"; there is idle");
-    check("candles list binance BTC/USDT 1m --since 5 --until 5", 2, "until_ms is 5, which is not after since_ms 5");
+    check(
+        "candles list binance BTC/USDT 1m --since 5 --until 5",
+        2,
+        "until_ms is 5, which is not after since_ms 5",
+    );
     place.json("connectors add binance");
     let id = "000000000000000000000000";
     for act in ["pause", "resume", "run", "delete"] {
@@ -163,14 +185,24 @@ fn what_is_refused_says_why_and_how_badly() {
 fn beyond_loopback_a_token_is_needed_to_start_and_to_ask() {
     let place = Place::new("");
     let config = place.path().join("catchment.toml");
-    put(&config, format!("data_dir = {:?}\n[api]\nlisten = '0.0.0.0:0'\n", place.path().join("data")).as_bytes());
+    put(
+        &config,
+        format!("data_dir = {:?}\n[api]\nlisten = '0.0.0.0:0'\n", place.path().join("data")).as_bytes(),
+    );
     let refused = place.run("run --only api");
     assert_eq!(refused.status.code(), Some(2));
     assert!(said(&refused).contains("there is no token"), "{}", said(&refused));
     let short = place.command("run --only api").env("CATCHMENT_API_TOKEN", "sesame").output().unwrap();
-    assert!(said(&short).contains("needs at least 16") && !said(&short).contains("sesame"), "{}", said(&short));
+    assert!(
+        said(&short).contains("needs at least 16") && !said(&short).contains("sesame"),
+        "{}",
+        said(&short)
+    );
     put(&place.path().join("token"), b"0123456789abcdef0123\n");
-    let with = format!("data_dir = {:?}\n[api]\nlisten = '127.0.0.1:0'\ntoken_file = 'token'\n", place.path().join("data"));
+    let with = format!(
+        "data_dir = {:?}\n[api]\nlisten = '127.0.0.1:0'\ntoken_file = 'token'\n",
+        place.path().join("data")
+    );
     put(&config, with.as_bytes());
     let serving = Serving::start(&place);
     assert_eq!(serving.ask("GET", "jobs", "", "").0, 401);

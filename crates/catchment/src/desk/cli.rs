@@ -238,7 +238,8 @@ fn moment(text: &str) -> Result<i64, String> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return text.parse().map_err(|_| "that is after the end of time".to_owned());
     }
-    let midnight = |date: jiff::civil::Date| date.to_zoned(jiff::tz::TimeZone::UTC).ok().map(|day| day.timestamp());
+    let midnight =
+        |date: jiff::civil::Date| date.to_zoned(jiff::tz::TimeZone::UTC).ok().map(|day| day.timestamp());
     let at = text.parse().ok().or_else(|| text.parse().ok().and_then(midnight));
     at.map(jiff::Timestamp::as_millisecond).ok_or_else(|| {
         "expected a date (2026-01-17), a time (2026-01-17T10:30:00Z) or milliseconds since 1970".to_owned()
@@ -254,6 +255,8 @@ mod tests {
         assert_eq!(moment("2026-01-17"), Ok(1_768_608_000_000));
         assert_eq!(moment("2026-01-17T00:00:01Z"), Ok(1_768_608_001_000));
         assert_eq!(moment("1768608000000"), Ok(1_768_608_000_000));
-        assert!(moment("tomorrow").is_err() && moment("").is_err() && moment("99999999999999999999").is_err());
+        assert!(
+            moment("tomorrow").is_err() && moment("").is_err() && moment("99999999999999999999").is_err()
+        );
     }
 }

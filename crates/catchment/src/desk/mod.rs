@@ -14,8 +14,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use self::cli::{
-    CandlesCommand, CandlesList, CandlesRange, Common, ConnectorLimits, ConnectorsCommand, ConnectorsList, JobsAdd,
-    JobsCommand, JobsList, PageArgs, Several, When,
+    CandlesCommand, CandlesList, CandlesRange, Common, ConnectorLimits, ConnectorsCommand, ConnectorsList,
+    JobsAdd, JobsCommand, JobsList, PageArgs, Several, When,
 };
 use crate::{COULD_NOT, DONE, WANTING, say, store};
 
@@ -89,7 +89,8 @@ pub(crate) fn candles(command: &CandlesCommand) -> anyhow::Result<u8> {
 /// Opens the store, asks the desk and says what it refused.
 fn ask(common: &Common, act: impl AsyncFnOnce(Desk) -> Result<u8, Problem>) -> anyhow::Result<u8> {
     let config = common.config.read()?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
     let done = runtime.block_on(async {
         let store = store::open(&config.store).await?;
         Ok::<_, anyhow::Error>(act(Desk::over(store, serve::catalogue())).await)
@@ -234,8 +235,19 @@ fn show_jobs(jobs: &[Job], json: bool) {
             format!("{}/{}", job.stats.success, job.stats.runs),
         ]
     };
-    let names =
-        ["id", "exchange", "type", "symbol", "candles", "status", "state", "priority", "every", "due", "went well"];
+    let names = [
+        "id",
+        "exchange",
+        "type",
+        "symbol",
+        "candles",
+        "status",
+        "state",
+        "priority",
+        "every",
+        "due",
+        "went well",
+    ];
     table::print(names, &jobs.iter().map(row).collect::<Vec<_>>());
 }
 
@@ -256,7 +268,8 @@ fn show_connectors(connectors: &[Connector], json: bool) {
             one.notes.clone().unwrap_or_default(),
         ]
     };
-    let names = ["exchange", "status", "limit", "used", "saturated", "jobs active", "at once", "last run", "notes"];
+    let names =
+        ["exchange", "status", "limit", "used", "saturated", "jobs active", "at once", "last run", "notes"];
     table::print(names, &connectors.iter().map(row).collect::<Vec<_>>());
 }
 
