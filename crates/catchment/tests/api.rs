@@ -53,14 +53,15 @@ struct Serving {
 
 impl Serving {
     fn start(place: &Place) -> Self {
-        let mut child = place.command("run --only api").stderr(Stdio::piped()).spawn().unwrap();
-        let talk = BufReader::new(child.stderr.take().unwrap());
+        let child = place.command("run --only api").stderr(Stdio::piped()).spawn().unwrap();
+        let mut serving = Self { child, addr: String::new() };
+        let talk = BufReader::new(serving.child.stderr.take().unwrap());
         let mut told = String::new();
         for line in talk.lines() {
             let line = line.unwrap();
             if let Some(url) = line.strip_prefix("api: http://") {
-                let addr = url.strip_suffix("/api/v1/").unwrap().to_owned();
-                return Self { child, addr };
+                url.strip_suffix("/api/v1/").unwrap().clone_into(&mut serving.addr);
+                return serving;
             }
             told += &line;
         }
