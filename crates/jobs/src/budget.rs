@@ -5,6 +5,9 @@
 //! it from the moment it was granted, which is later. Nine tenths of its validity are used: the rest is for the way from
 //! the permit to the wire.
 //!
+//! A store that is far away, or busy, takes longer to answer than a token is usually valid. Then tokens are asked for that are
+//! valid longer: less of the limit can be used, but nothing stands still.
+//!
 //! When the store says "not before", nobody asks until then. Within a process a better lane goes first; between processes
 //! whoever asks first. What a venue's own headers say about strangers is not charged to the store.
 
@@ -60,6 +63,8 @@ pub struct StoreBudget {
     settings: BudgetSettings,
     /// For each family, the places of its windows.
     paths: Vec<Vec<u16>>,
+    /// For each family, how long its tokens are valid unless something else is said.
+    usual: Vec<Duration>,
     state: Mutex<State>,
     back: mpsc::Sender<Back>,
 }
@@ -93,6 +98,8 @@ struct State {
     made_way: [u32; 4],
     /// What this process has taken, by window.
     own: Vec<WindowLog>,
+    /// How long the store takes to answer, of late.
+    trip: Duration,
 }
 
 /// The right to one request.
@@ -100,6 +107,12 @@ struct State {
 struct Coin {
     grant: Arc<Grant>,
     leaves_by: Monotonic,
+}
+
+/// How long a token must be valid when the store takes so long to answer; none if what is usual will do.
+fn validity(trip: Duration, usual: Duration) -> Option<Duration> {
+    let needed = (trip * 2 + Duration::from_millis(5)).min(TokenAsk::VALID_FOR_MAX);
+    (needed > usual).then_some(needed)
 }
 
 /// The connector of an exchange with these limits. Its own window is that of the one family there is; where there are
@@ -158,6 +171,12 @@ impl StoreBudget {
         store.declare_windows(exchange, &windows).await?;
         let path = |family| limits.path(family).iter().map(|at| *at as u16).collect();
         let paths = limits.families().map(path).collect();
+        let main = connector_of(exchange, &limits).rate.token_validity();
+        let usual = |family| {
+            let windows = limits.path(family).iter().map(|at| rate(*at).token_validity());
+            windows.min().unwrap_or(main).min(main)
+        };
+        let usual = limits.families().map(usual).collect();
         let (back, mut line) = mpsc::channel::<Back>(BACK_IN_LINE);
         let state = State { own: vec![WindowLog::default(); windows.len()], ..State::default() };
         let budget = Self {
@@ -167,6 +186,7 @@ impl StoreBudget {
             clock,
             settings,
             paths,
+            usual,
             state: Mutex::new(state),
             back,
         };
@@ -187,16 +207,20 @@ impl StoreBudget {
 
     /// From the purse, or by asking the store.
     async fn fetch(&self, bill: Bill, asked_at: Monotonic) -> Answer {
+        let trip = self.lock().trip;
+        let valid_for = self.settings.valid_for.or_else(|| validity(trip, self.usual[bill.family.at()]));
         let ask = TokenAsk {
             exchange: self.exchange,
             windows: &self.paths[bill.family.at()],
             cost: bill.cost.max(1),
             requests: bill.behind.saturating_add(1).clamp(1, self.settings.requests_max),
-            valid_for: self.settings.valid_for,
+            valid_for,
         };
         let answer = self.store.take_tokens(&ask).await;
         let now = self.clock.monotonic();
         let mut state = self.lock();
+        // The slowest counts, and is forgotten little by little.
+        state.trip = now.since(asked_at).max(state.trip.mul_f64(0.8));
         match answer {
             Ok(Tokens::Granted(grant)) => {
                 let leaves_by = Monotonic(asked_at.0 + grant.valid_for.mul_f64(0.9));
@@ -360,5 +384,18 @@ impl State {
         }
         *made_way += 1;
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_store_gives_tokens_that_are_valid_longer() {
+        let ms = Duration::from_millis;
+        assert_eq!(validity(ms(1), ms(30)), None, "nothing is given away where the store is near");
+        assert_eq!(validity(ms(100), ms(30)), Some(ms(205)));
+        assert_eq!(validity(ms(60_000), ms(30)), Some(TokenAsk::VALID_FOR_MAX));
     }
 }
