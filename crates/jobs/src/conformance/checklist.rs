@@ -129,11 +129,11 @@ pub async fn rate_limit_usage_resets_when_window_expires(rig: &dyn Rig) {
     let used = store.connector(binance()).await.expect("an answer").expect("it is there");
     assert_eq!(used.rate_limit_usage, 4);
     rig.pass(SECOND * 103).await;
-    let before = store.connector(binance()).await.expect("an answer").expect("it is there");
+    let over = store.connector(binance()).await.expect("an answer").expect("it is there");
     assert_eq!(take(2).await.expect("there is room").requests, 2);
     let after = store.connector(binance()).await.expect("an answer").expect("it is there");
     assert_eq!(after.rate_limit_usage, 2);
-    assert!(after.rate_limit_window_start >= before.rate_limit_reset_at);
+    assert!(after.rate_limit_window_start >= over.rate_limit_reset_at);
     assert_eq!(after.rate_limit_reset_at.get(), after.rate_limit_window_start.get() + 100_000);
 }
 
