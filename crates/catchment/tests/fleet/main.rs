@@ -299,8 +299,8 @@ async fn more_nodes_are_more_requests_in_proportion() {
     let seconds = if is_long() { 15.0 } else { 3.0 };
     let mut single = 0.0;
     for nodes in counts {
-        let slack_ms = if is_long() { 40 } else { 500 };
-        let house = House::new(Scale { tokens: 400 * nodes, horizon_secs: 5.0, slack_ms }).await;
+        let (horizon_secs, slack_ms) = if is_long() { (5.0, 40) } else { (2.0, 500) };
+        let house = House::new(Scale { tokens: 400 * nodes, horizon_secs, slack_ms }).await;
         let _fetchers: Vec<Process> = (1..=*nodes).map(|number| house.fetcher(number)).collect();
         let _coordinator = house.coordinator("c1");
         let mut watch = Watch::new(&house);
