@@ -195,6 +195,8 @@ struct Expected {
     stream: StreamName,
     from: Vec<i64>,
     to: Vec<i64>,
+    /// Any end between these: that of a stream on which nothing happened.
+    quiet_until: Option<(i64, i64)>,
     why: String,
     /// Whether it can be noticed for certain.
     must: bool,
@@ -205,15 +207,21 @@ impl Expected {
     fn lies_in(&self, hole: &Hole) -> bool {
         self.stream == hole.stream
             && self.from.iter().any(|from| *from >= hole.from)
-            && self.to.iter().any(|to| *to <= hole.to)
+            && (self.to.iter().any(|to| *to <= hole.to) || self.is_quiet_at(hole.to))
+    }
+
+    fn is_quiet_at(&self, to: i64) -> bool {
+        self.quiet_until.is_some_and(|(from, until)| from <= to && to <= until)
     }
 }
 
 /// Whether the rest of a hole is one of those expected, or several that adjoin: nothing was heard between two faults.
 fn is_made_of(from: i64, hole: &Hole, expected: &[Expected]) -> bool {
-    let begin_here = expected.iter().filter(|one| one.stream == hole.stream && one.from.contains(&from));
-    let ends = begin_here.flat_map(|one| &one.to).filter(|to| **to > from && **to <= hole.to);
-    ends.copied().any(|to| to == hole.to || is_made_of(to, hole, expected))
+    let mut begin_here = expected.iter().filter(|one| one.stream == hole.stream && one.from.contains(&from));
+    begin_here.any(|one| {
+        let mut ends = one.to.iter().copied().filter(|to| *to > from && *to <= hole.to);
+        one.is_quiet_at(hole.to) || ends.any(|to| to == hole.to || is_made_of(to, hole, expected))
+    })
 }
 
 /// The hole that a fault leaves: from the last message before it to the first good one after it.
@@ -225,33 +233,45 @@ fn hole(name: &StreamName, stored: &[Stored], entry: &LogEntry) -> Option<Expect
     let latest = if entry.fault == Kind::Reorder { strike - 1 } else { strike };
     let before = stored.iter().rposition(|one| one.at_ms <= latest && !spoilt(one));
     let is_hashed = channel == "book_delta" && matches!(venue, "polymarket" | "kraken");
-    // There a subscription brings a book though its market is mute.
-    let is_past_it = venue == "polymarket" && channel == "book_delta" && entry.fault == Kind::Mute;
-    let since = if is_past_it { entry.to_ms? } else { 0 };
     let rest = &stored[before.map_or(0, |before| before + 1)..];
-    let after = || rest.iter().filter(|one| !spoilt(one) && one.at_ms >= since);
+    let after = || rest.iter().filter(|one| !spoilt(one));
     let (next, book) = (after().next(), after().find(|one| one.kept.is_snapshot));
-    let to: Vec<i64> = match begins_with_a_snapshot(venue, channel) {
-        true if venue == "polymarket" => {
-            [next, book].into_iter().flatten().map(|one| one.kept.received_ms).collect()
+    let mut quiet_until = None;
+    let to: Vec<i64> = match (venue, begins_with_a_snapshot(venue, channel)) {
+        // It ends with the first message that its hash proves, or with a book; a subscription brings one though its
+        // market is mute.
+        ("polymarket", true) => {
+            let mute_until = entry.to_ms.filter(|_| entry.fault == Kind::Mute).unwrap_or(0);
+            let end = after().find(|one| one.kept.is_snapshot && one.at_ms >= mute_until);
+            let all = rest.iter().map(|one| one.kept.received_ms);
+            all.take_while(|at| end.is_none_or(|end| *at <= end.kept.received_ms)).collect()
         }
-        true => vec![book?.kept.received_ms],
-        false => vec![next?.kept.received_ms],
+        // Nothing may happen there for long: then it ends with the new subscription.
+        ("polymarket", false) => {
+            quiet_until = Some((strike, next?.kept.received_ms));
+            vec![next?.kept.received_ms]
+        }
+        (_, true) => vec![book?.kept.received_ms],
+        (_, false) => vec![next?.kept.received_ms],
     };
     let mut from = vec![before.map_or(START_MS, |before| stored[before].kept.received_ms)];
     if is_hashed {
         let until = to.iter().max()?;
         from.extend(rest.iter().map(|one| one.kept.received_ms).take_while(|at| at < until));
     }
-    // A hash that is wrong in the middle of a batch is not looked at.
-    let is_sure = !(is_hashed
-        && matches!(entry.fault, Kind::WrongChecksum | Kind::NotUtf8 | Kind::Reorder | Kind::Gap));
+    // A hash that is wrong in the middle of a batch is not looked at, and what was lost may be overwritten.
+    let is_sure = match entry.fault {
+        Kind::Reorder | Kind::Gap => !is_hashed,
+        Kind::WrongChecksum | Kind::NotUtf8 | Kind::Truncated => venue != "polymarket",
+        _ => true,
+    };
     Some(Expected {
         stream: name.clone(),
         from,
         to,
         why: format!("{:?} {} at {strike}", entry.fault, entry.id),
-        must: is_sure || (venue == "kraken" && entry.fault == Kind::WrongChecksum),
+        quiet_until,
+        must: is_sure,
         is_told: false,
     })
 }

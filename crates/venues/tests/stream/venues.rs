@@ -249,7 +249,9 @@ fn logins_are_signed_and_secrets_stay_inside() {
     assert_eq!(login.text, want);
     assert_eq!(okx.login(socket(&okx, "public"), &secrets, now, &mut 0), Ok(None));
     let bybit = descriptor("bybit");
-    let login = bybit.login(socket(&bybit, "private"), &secrets, now, &mut 6).unwrap().unwrap();
+    // Its time is an end, ten seconds from now.
+    let sooner = catchment_model::UnixMs::new(now.get() - 10_000).unwrap();
+    let login = bybit.login(socket(&bybit, "private"), &secrets, sooner, &mut 6).unwrap().unwrap();
     // printf 'GET/realtime1700000000123' | openssl dgst -sha256 -hmac hush
     let want = r#"{"req_id":"7","op":"auth","args":["my\"key",1700000000123,"c317837851725137e48a8070808f13ed98a48c46521d2aadc96518a1f6896c19"]}"#;
     assert_eq!(login.text, want);
