@@ -42,6 +42,7 @@ pub(crate) fn run(config: &Config, connect: bool, json: bool) -> anyhow::Result<
             "spool": config.spool_enabled.then_some(&config.spool.dir),
             "sinks": sinks,
             "venues": venues,
+            "jobs": config.jobs.as_ref().map(|jobs| jobs.pairs.len()),
             "streams": config.streams.iter().map(|stream| stream.descriptor.id()).collect::<Vec<_>>(),
             "connect": connect.then(|| answers.collect::<Vec<_>>()),
         });
@@ -60,11 +61,18 @@ pub(crate) fn run(config: &Config, connect: bool, json: bool) -> anyhow::Result<
     }
     println!("  sinks    {}", sinks.join(", "));
     let none = "none; name one, such as [venues.polymarket]";
-    if streams.is_empty() || !venues.is_empty() {
+    if (streams.is_empty() && config.jobs.is_none()) || !venues.is_empty() {
         println!("  venues   {}", if venues.is_empty() { none.to_owned() } else { venues.join(", ") });
     }
     if !streams.is_empty() {
         println!("  streams  {}", streams.join(", "));
+    }
+    if let Some(jobs) = &config.jobs {
+        let (series, workers) = (jobs.pairs.len(), jobs.workers);
+        println!(
+            "  jobs     candles of {series} pairs and timeframes, {workers} workers; {}",
+            config.store.place
+        );
     }
     for (venue, answer) in answers {
         match answer {

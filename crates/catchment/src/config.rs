@@ -812,7 +812,7 @@ mod tests {
         );
         refused("[[jobs.pairs]]\nsymbols = ['BTC-USDT']", "jobs.pairs[0].symbols holds \"BTC-USDT\"");
         refused("[[jobs.pairs]]\nsince = 'soon'", "jobs.pairs[0].since is \"soon\"");
-        refused("[[jobs.pairs]]\n[jobs]\nworkers = 0", "jobs.workers is 0");
+        refused("[jobs]\nworkers = 0\n[[jobs.pairs]]", "jobs.workers is 0");
         refused("[jobs]\nenabled = true", "jobs.enabled is true, but no venue with candles is named");
         refused("[store]\nkind = 'paper'", "unknown variant `paper`");
         refused("[store]\nkind = 'mongo'\npath = 'x'", "store.path is given");

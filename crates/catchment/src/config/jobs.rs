@@ -36,6 +36,16 @@ pub(crate) enum StorePlace {
     Mongo { uri: Hidden, uri_file: Option<PathBuf>, database: String },
 }
 
+impl std::fmt::Display for StorePlace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Sqlite(path) => write!(f, "the store is {}", path.display()),
+            // Where it is may hold a password.
+            Self::Mongo { database, .. } => write!(f, "the store is MongoDB's database {database}"),
+        }
+    }
+}
+
 /// The workers, and what they work on.
 #[derive(Clone)]
 pub(crate) struct JobsConfig {
