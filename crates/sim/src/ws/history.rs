@@ -194,3 +194,54 @@ fn open_of(timeframe: Timeframe, ms: i64) -> i64 {
 fn next(timeframe: Timeframe, open_ms: i64) -> i64 {
     timeframe.next(time(open_ms)).get().max(open_ms + 1)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ws::config::PairsConfig;
+
+    const MINUTE: i64 = 60_000;
+    const SINCE: i64 = 1_700_000_040_000;
+
+    fn history(outages: &[(i64, i64)]) -> (History, Pair) {
+        let config = CandlesConfig { since_ms: SINCE, outages: outages.to_vec(), untraded: 0.0 };
+        let pair = Pair::all(&PairsConfig::default(), 1, SINCE * 1_000).swap_remove(0);
+        (History::new(7, &config), pair)
+    }
+
+    #[test]
+    fn a_candle_is_the_same_whoever_asks_and_whenever() {
+        let (history, pair) = history(&[]);
+        let now = SINCE + 500 * MINUTE + 1;
+        let all = history.forward(&pair, Timeframe::M1, (0, i64::MAX), now, 10_000);
+        assert_eq!((all.len(), all[0].open_ms), (501, SINCE));
+        assert!(
+            all.iter().all(|row| row.low <= row.open.min(row.close) && row.high >= row.open.max(row.close))
+        );
+        let newest = history.backward(&pair, Timeframe::M1, (0, i64::MAX), now, 10);
+        assert_eq!(newest, all[491..]);
+        let later = history.forward(&pair, Timeframe::M1, (0, i64::MAX), now + 99 * MINUTE, 500);
+        assert_eq!(later, all[..500]);
+    }
+
+    #[test]
+    fn one_that_is_not_over_has_not_all_of_its_volume() {
+        let (history, pair) = history(&[]);
+        let at = |now: i64| history.forward(&pair, Timeframe::M1, (SINCE, SINCE + 1), now, 1)[0];
+        let (early, late, over) = (at(SINCE + 1_000), at(SINCE + 59_999), at(SINCE + MINUTE));
+        assert!(!early.closed && !late.closed && over.closed);
+        assert!(early.volume < late.volume && late.volume < over.volume);
+    }
+
+    #[test]
+    fn an_outage_has_no_candles_and_longer_ones_go_over_it() {
+        let (history, pair) = history(&[(SINCE + 3 * MINUTE, SINCE + 5 * MINUTE)]);
+        let now = SINCE + 600 * MINUTE;
+        let opens = |timeframe| -> Vec<i64> {
+            let rows = history.forward(&pair, timeframe, (SINCE, SINCE + 8 * MINUTE), now, 100);
+            rows.iter().map(|row| (row.open_ms - SINCE) / MINUTE).collect()
+        };
+        assert_eq!(opens(Timeframe::M1), [0, 1, 2, 5, 6, 7]);
+        assert_eq!(opens(Timeframe::M5).len(), 2);
+    }
+}
