@@ -9,7 +9,7 @@ use catchment_model::{Timeframe, Venue};
 use catchment_sinks::mongo::Mongod;
 use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Document, doc};
-use mongodb::options::Hint;
+use mongodb::options::{Acknowledgment, CollectionOptions, Hint, WriteConcern};
 use mongodb::{Client, Collection};
 
 use crate::machine::Stopwatch;
@@ -47,7 +47,10 @@ async fn fill(url: &str) -> anyhow::Result<(Arc<MongoStore>, Collection<Document
     let venue = Venue::new("binance")?;
     store.ensure_connector(&NewConnector::new(venue)).await?;
     store.add_job(&NewJob::candles(venue, JobType::OhlcvIncremental, "FIRST", Timeframe::H1)).await?;
-    let jobs = database.collection::<Document>("jobs");
+    // As durable as ours.
+    let concern = WriteConcern::builder().w(Acknowledgment::Majority).journal(true).build();
+    let options = CollectionOptions::builder().write_concern(concern).build();
+    let jobs = database.collection_with_options::<Document>("jobs", options);
     let one = jobs.find_one(doc! {}).await?.context("a job was added")?;
     let now = mongodb::bson::DateTime::now().timestamp_millis();
     for first in (0..JOBS).step_by(5_000) {

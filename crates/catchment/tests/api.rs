@@ -24,7 +24,7 @@ impl Place {
     }
 
     fn command(&self, args: &str) -> Command {
-        let mut command = Command::new(BINARY);
+        let mut command = Command::new(&*BINARY);
         command.args(args.split(' ')).current_dir(self.path()).env_remove("CATCHMENT_API_TOKEN");
         command
     }
@@ -230,6 +230,6 @@ fn schemathesis_finds_nothing() {
         return;
     }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/schemathesis");
-    let output = Command::new(script).env("CATCHMENT_BINARY", BINARY).output().unwrap();
+    let output = Command::new(script).env("CATCHMENT_BINARY", &*BINARY).output().unwrap();
     assert!(output.status.success(), "{}", said(&output));
 }

@@ -13,7 +13,7 @@ use workshop::{BINARY, PATIENCE, SMALL, SMALL_COMPRESSED_DEDUP, Site, line, put,
 
 /// Runs the binary with these words in this folder.
 fn run_in(dir: &Path, args: &[&str], input: &[u8]) -> Output {
-    let mut command = Command::new(BINARY);
+    let mut command = Command::new(&*BINARY);
     command.args(args).current_dir(dir);
     pipe(command, input)
 }
@@ -157,7 +157,7 @@ fn a_folder_that_cannot_be_made_or_written_is_named() {
     // Root may write everywhere, so somebody else is asked to.
     let site = Site::new(SMALL);
     let (config, data) = (site.beside("catchment.toml"), site.data().to_owned());
-    let mut command = Command::new(BINARY);
+    let mut command = Command::new(&*BINARY);
     if rustix::process::geteuid().is_root() {
         command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]).arg(copied_for_all(&site));
@@ -173,7 +173,7 @@ fn a_folder_that_cannot_be_made_or_written_is_named() {
 /// The binary where anybody may run it.
 fn copied_for_all(site: &Site) -> std::path::PathBuf {
     let copy = site.beside("catchment");
-    std::fs::copy(BINARY, &copy).unwrap();
+    std::fs::copy(&*BINARY, &copy).unwrap();
     set_mode(&copy, 0o755);
     copy
 }
@@ -325,7 +325,7 @@ fn the_closing_figures_as_json_parse_and_balance() {
 #[test]
 fn without_ack_nothing_is_printed_on_standard_output() {
     let site = Site::new(SMALL);
-    let mut command = Command::new(BINARY);
+    let mut command = Command::new(&*BINARY);
     command.args(site.ingest_args().iter().filter(|arg| *arg != "--ack"));
     let output = pipe(command, line(0).as_bytes());
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));

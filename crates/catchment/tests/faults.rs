@@ -387,13 +387,13 @@ fn the_spool_is_private_and_the_archive_is_for_the_group_whatever_the_umask() {
     for umask in ["000", "077"] {
         let site = Site::new(SMALL);
         let mut shell = Command::new("sh");
-        shell.args(["-c", &format!("umask {umask}; exec {BINARY} \"$@\""), "sh"]).args(site.ingest_args());
+        shell.args(["-c", &format!("umask {umask}; exec {} \"$@\"", *BINARY), "sh"]).args(site.ingest_args());
         let (acknowledged, ended) = Recorder::start(shell).run(0..5_000, line);
         assert!(ended.status.success(), "{}", ended.talk);
         assert_eq!(acknowledged.len(), 5_000);
         // A second run, so that every kind of file is there: it is killed with files open.
         let mut shell = Command::new("sh");
-        shell.args(["-c", &format!("umask {umask}; exec {BINARY} \"$@\""), "sh"]).args(site.ingest_args());
+        shell.args(["-c", &format!("umask {umask}; exec {} \"$@\"", *BINARY), "sh"]).args(site.ingest_args());
         let mut recorder = Recorder::start(shell);
         recorder.say(&line(5_000));
         assert!(recorder.wait_for_acks(1, PATIENCE));

@@ -3,11 +3,14 @@
 //! Short forms run with the tests, long ones (`CATCHMENT_LONG`) by `scripts/torture jobs`.
 #![allow(clippy::unwrap_used)] // a test may
 
+mod binary;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use binary::BINARY;
 use catchment_jobs::{JobFilter, JobType, Page, Series, Span, SqliteStore, State, Store};
 use catchment_model::{Clock, SystemClock, Timeframe, UnixMs, Venue};
 use catchment_sim::{Sim, SimConfig};
@@ -15,7 +18,6 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::Value;
 
-const BINARY: &str = env!("CARGO_BIN_EXE_catchment");
 const MINUTE: i64 = 60_000;
 
 fn is_long() -> bool {
@@ -73,7 +75,7 @@ impl Site {
     }
 
     async fn run(&self, args: &[&str]) -> Output {
-        let mut command = Command::new(BINARY);
+        let mut command = Command::new(&*BINARY);
         command.args(args).arg("-c").arg(&self.config);
         tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
     }
@@ -81,7 +83,7 @@ impl Site {
     /// A process that works on jobs until it is killed. Each has a spool of its own.
     fn worker(&self, number: usize) -> Worker {
         let log = std::fs::File::create(self.dir.path().join(format!("worker{number}.log"))).unwrap();
-        let child = Command::new(BINARY)
+        let child = Command::new(&*BINARY)
             .args(["run", "--only", "jobs", "-c"])
             .arg(self.own_config(number))
             .stdin(Stdio::null())

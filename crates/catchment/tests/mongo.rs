@@ -282,7 +282,7 @@ fn check_says_whether_mongo_answers_and_shows_no_password() {
     let check = |uri: &str, environment: Option<&str>| {
         let config = format!("[persistence]\nmongo_uri = \"{uri}\"\n[[sinks]]\nkind = \"mongo\"\n");
         let site = Site::new(&config);
-        let mut command = std::process::Command::new(BINARY);
+        let mut command = std::process::Command::new(&*BINARY);
         command.args(["check", "--connect", "--config"]).arg(site.beside("catchment.toml"));
         command.env("CATCHMENT_LOG", "trace");
         command.envs(environment.map(|uri| ("CATCHMENT_MONGO_URI", uri)));

@@ -25,7 +25,7 @@ const RESTARTS_WITHIN_MS: i64 = 2_000;
 fn the_demo_records_three_venues_and_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
-    let mut command = Command::new(BINARY);
+    let mut command = Command::new(&*BINARY);
     command.args(["demo", "--for", "6s", "--json", "--listen", "127.0.0.1:0", "--data-dir"]).arg(&data);
     let output = command.output().unwrap();
     let talk = String::from_utf8(output.stderr).unwrap();
@@ -132,7 +132,7 @@ async fn a_venue_in_trouble_is_left_alone_and_the_others_go_on() {
 #[test]
 fn without_a_venue_there_is_nothing_to_record_and_it_says_so() {
     let dir = tempfile::tempdir().unwrap();
-    let output = Command::new(BINARY).arg("run").current_dir(dir.path()).output().unwrap();
+    let output = Command::new(&*BINARY).arg("run").current_dir(dir.path()).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let talk = String::from_utf8(output.stderr).unwrap();
     assert!(talk.contains("nothing to record") && talk.contains("[venues.polymarket]"), "{talk}");
@@ -142,7 +142,7 @@ fn without_a_venue_there_is_nothing_to_record_and_it_says_so() {
 async fn check_asks_each_venue_and_says_which_does_not_answer() {
     let config = SimConfig::default().with("kalshi.faults.server_error", "1.0").unwrap();
     let site = Site::start(config).await;
-    let mut command = Command::new(BINARY);
+    let mut command = Command::new(&*BINARY);
     command.args(["check", "--connect", "-c"]).arg(&site.config);
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
@@ -177,7 +177,7 @@ impl Site {
     }
 
     fn run(&self, args: &[&str]) -> Run {
-        let mut command = Command::new(BINARY);
+        let mut command = Command::new(&*BINARY);
         command.arg("run").arg("-c").arg(&self.config).args(args);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut talk = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -274,6 +274,6 @@ fn venue(status: &Value, name: &str) -> Value {
 }
 
 fn verify(data: &Path) {
-    let output = Command::new(BINARY).arg("verify").arg(data).output().unwrap();
+    let output = Command::new(&*BINARY).arg("verify").arg(data).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stdout));
 }

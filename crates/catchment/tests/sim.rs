@@ -1,6 +1,8 @@
 //! `catchment sim` as a user meets it: says where to look, answers there, and ends when asked to.
 #![allow(clippy::unwrap_used)] // a test may
 
+mod binary;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
@@ -8,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 
 fn start(args: &[&str]) -> Child {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_catchment"));
+    let mut command = Command::new(&*binary::BINARY);
     command.arg("sim").args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 

@@ -8,15 +8,17 @@
 #![cfg(target_os = "linux")] // memory and time of a process are read from /proc
 #![allow(clippy::unwrap_used)] // a test may
 
+mod binary;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use binary::BINARY;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-const BINARY: &str = env!("CARGO_BIN_EXE_catchment");
 const VENUES: [&str; 6] = ["binance", "coinbase", "kraken", "okx", "bybit", "polymarket"];
 /// In these a process's time is counted.
 const TICKS_PER_S: f64 = 100.0;
@@ -33,7 +35,7 @@ impl Drop for Running {
 
 impl Running {
     fn start(args: &[String]) -> Self {
-        let mut command = Command::new(BINARY);
+        let mut command = Command::new(&*BINARY);
         Self(command.args(args).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap())
     }
 

@@ -1,15 +1,16 @@
 //! The binary records the streams of simulated venues, over real sockets.
 #![allow(clippy::unwrap_used)] // a test may
 
+mod binary;
+
 use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Arc;
 
+use binary::BINARY;
 use catchment_model::SystemClock;
 use catchment_sim::{Sim, SimConfig};
 use serde_json::Value;
-
-const BINARY: &str = env!("CARGO_BIN_EXE_catchment");
 
 struct Site {
     sim: Sim,
@@ -32,7 +33,7 @@ impl Site {
         );
         let path = self.dir.path().join("catchment.toml");
         put(&path, &config);
-        let mut command = Command::new(BINARY);
+        let mut command = Command::new(&*BINARY);
         command.arg(args[0]).arg("-c").arg(path).args(&args[1..]);
         tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
     }
@@ -72,7 +73,7 @@ async fn streams_are_recorded_and_nothing_is_lost() {
     for folder in ["trades", "book_delta", "ticker", "orderbooks"] {
         assert!(site.data().join("binance").join(folder).is_dir(), "{folder}");
     }
-    let verified = Command::new(BINARY).arg("verify").arg(site.data()).output().unwrap();
+    let verified = Command::new(&*BINARY).arg("verify").arg(site.data()).output().unwrap();
     assert_eq!(verified.status.code(), Some(0), "{}", said(&verified));
 }
 

@@ -1,7 +1,8 @@
 //! The store's tokens as a governor's budget: pollers, streams and jobs of all processes spend from one account.
 //!
-//! Tokens are fetched for all who stand in line at once; those that are not asked for yet wait in a purse, and what nobody
-//! wants is given back. A token must leave soon after it was *asked for* ([`Charge::leaves_by`]), because the store counts
+//! Tokens are fetched for all who stand in line at once, and a few ahead for whoever uses up what was fetched before it is
+//! too old: twice as many each time, up to a sixteenth of the narrowest window. Those that are not asked for yet wait in a
+//! purse, and what nobody wants is given back. A token must leave soon after it was *asked for* ([`Charge::leaves_by`]), because the store counts
 //! it from the moment it was granted, which is later. Nine tenths of its validity are used: the rest is for the way from
 //! the permit to the wire.
 //!
@@ -36,6 +37,8 @@ const BACK_IN_LINE: usize = 1_024;
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// How long whoever was told to wait keeps its turn after the time it was told.
 const GRACE: Duration = Duration::from_millis(100);
+/// Of a window, so little is fetched before anybody asks for it: it is not there for the others.
+const AHEAD_SHARE: u32 = 16;
 /// How soon whoever made way looks again.
 const MAKE_WAY: Duration = Duration::from_millis(5);
 
@@ -50,7 +53,7 @@ pub struct BudgetSettings {
 
 impl Default for BudgetSettings {
     fn default() -> Self {
-        Self { requests_max: 16, valid_for: None }
+        Self { requests_max: 128, valid_for: None }
     }
 }
 
@@ -86,7 +89,7 @@ impl GivingBack {
 #[derive(Default)]
 struct State {
     /// By family and cost: tokens nobody has asked for yet.
-    purses: HashMap<(FamilyId, u32), VecDeque<Coin>>,
+    purses: HashMap<(FamilyId, u32), Purse>,
     /// By mark: tokens that were handed on and have not left.
     held: HashMap<u64, Coin>,
     marks: u64,
@@ -100,6 +103,24 @@ struct State {
     own: Vec<WindowLog>,
     /// How long the store takes to answer, of late.
     trip: Duration,
+}
+
+/// Tokens of one family and cost.
+#[derive(Default)]
+struct Purse {
+    coins: VecDeque<Coin>,
+    /// For so many is asked beyond those in line.
+    ahead: u32,
+    /// What was fetched last could be used until then.
+    good_until: Monotonic,
+}
+
+impl Purse {
+    /// It is empty, and somebody asks: that was too little if the last would still be good, and enough if not.
+    fn learn(&mut self, now: Monotonic, most: u32) {
+        let used_up = now < self.good_until;
+        self.ahead = if used_up { (self.ahead * 2 + 1).min(most) } else { 0 };
+    }
 }
 
 /// The right to one request.
@@ -207,13 +228,19 @@ impl StoreBudget {
 
     /// From the purse, or by asking the store.
     async fn fetch(&self, bill: Bill, asked_at: Monotonic) -> Answer {
-        let trip = self.lock().trip;
+        let (trip, ahead) = {
+            let mut state = self.lock();
+            let trip = state.trip;
+            let purse = state.purses.entry((bill.family, bill.cost)).or_default();
+            purse.learn(asked_at, self.ahead_max(&bill));
+            (trip, purse.ahead)
+        };
         let valid_for = self.settings.valid_for.or_else(|| validity(trip, self.usual[bill.family.at()]));
         let ask = TokenAsk {
             exchange: self.exchange,
             windows: &self.paths[bill.family.at()],
             cost: bill.cost.max(1),
-            requests: bill.behind.saturating_add(1).clamp(1, self.settings.requests_max),
+            requests: bill.behind.max(ahead).saturating_add(1).clamp(1, self.settings.requests_max),
             valid_for,
         };
         let answer = self.store.take_tokens(&ask).await;
@@ -228,7 +255,8 @@ impl StoreBudget {
                 let (requests, grant) = (grant.requests, Arc::new(grant));
                 let coin = Coin { grant, leaves_by };
                 let purse = state.purses.entry((bill.family, bill.cost)).or_default();
-                purse.extend(std::iter::repeat_n(coin, requests as usize));
+                purse.good_until = leaves_by;
+                purse.coins.extend(std::iter::repeat_n(coin, requests as usize));
                 state.told.remove(&bill.family);
                 match state.spend(&bill, now) {
                     Some(charge) => Answer::Now(charge),
@@ -253,6 +281,12 @@ impl StoreBudget {
         }
     }
 
+    /// How many requests may be fetched that nobody has asked for.
+    fn ahead_max(&self, bill: &Bill) -> u32 {
+        let windows = self.limits.path(bill.family).iter().map(|at| self.limits.windows()[*at].allowed);
+        windows.min().unwrap_or(0) / AHEAD_SHARE / bill.cost.max(1)
+    }
+
     /// What this process has taken, for whoever looks.
     fn note_own(&self, state: &mut State, grant: &Grant, now: Monotonic) {
         for mark in &grant.marks {
@@ -269,8 +303,8 @@ impl StoreBudget {
     /// Tokens that nobody has used in time surely never leave.
     fn give_back_late(&self, state: &mut State, now: Monotonic) {
         for purse in state.purses.values_mut() {
-            while purse.front().is_some_and(|coin| coin.leaves_by < now) {
-                let coin = purse.pop_front().expect("it was seen");
+            while let Some(coin) = purse.coins.pop_front_if(|coin| coin.leaves_by < now) {
+                purse.ahead = 0;
                 self.give_back(coin);
             }
         }
@@ -318,7 +352,7 @@ impl Budget for StoreBudget {
         state.waiting.remove(&(bill.lane, bill.client, bill.family));
         // What was fetched for it goes back now, not when it is too late.
         if let Some(purse) = state.purses.remove(&(bill.family, bill.cost)) {
-            for coin in purse {
+            for coin in purse.coins {
                 self.give_back(coin);
             }
         }
@@ -346,7 +380,7 @@ impl Budget for StoreBudget {
 impl Drop for StoreBudget {
     fn drop(&mut self) {
         let Ok(state) = self.state.get_mut() else { return };
-        for coin in state.purses.drain().flat_map(|(_, purse)| purse) {
+        for coin in state.purses.drain().flat_map(|(_, purse)| purse.coins) {
             let _ = self.back.try_send((coin.grant, 1));
         }
     }
@@ -356,7 +390,7 @@ impl State {
     /// One from the purse.
     fn spend(&mut self, bill: &Bill, now: Monotonic) -> Option<Charge> {
         let purse = self.purses.get_mut(&(bill.family, bill.cost))?;
-        let coin = purse.pop_front_if(|coin| coin.leaves_by >= now)?;
+        let coin = purse.coins.pop_front_if(|coin| coin.leaves_by >= now)?;
         self.marks += 1;
         let charge = Charge {
             family: bill.family,

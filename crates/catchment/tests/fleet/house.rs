@@ -13,7 +13,7 @@ use catchment_sinks::redis::{RedisAddress, RedisLink};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-const BINARY: &str = env!("CARGO_BIN_EXE_catchment");
+use crate::binary::BINARY;
 
 /// How large, and how strictly it is looked at.
 #[derive(Clone, Copy)]
@@ -69,7 +69,7 @@ impl House {
         // What is acknowledged is in the log when the process is killed.
         let redis =
             RedisServer::with(&["--save", "", "--appendonly", "yes", "--appendfsync", "everysec"]).unwrap();
-        let mut sim = Command::new(BINARY);
+        let mut sim = Command::new(&*BINARY);
         sim.args(["sim", "--listen", "127.0.0.1:0", "--no-limits", "--set", "request_log=2000000"]);
         sim.args(["--set", &format!("polymarket.universe.markets={}", scale.tokens.div_ceil(2))]);
         sim.args(["--set", "polymarket.universe.levels=3", "--set", "polymarket.universe.moves_per_s=4"]);
@@ -114,7 +114,7 @@ impl House {
     fn run(&self, what: &str, file: &str, config: &str) -> Process {
         let path = self.dir.path().join(file);
         put(&path, config);
-        let mut command = Command::new(BINARY);
+        let mut command = Command::new(&*BINARY);
         command.args(["fleet", what, "-c"]).arg(&path);
         if std::env::var_os("FLEET_TALK").is_none() {
             command.stderr(Stdio::null());
@@ -124,7 +124,7 @@ impl House {
 
     /// `catchment fleet …` in a folder that has S4's files.
     pub fn run_in(&self, folder: &std::path::Path, words: &[&str]) -> Process {
-        let mut command = Command::new(BINARY);
+        let mut command = Command::new(&*BINARY);
         command.arg("fleet").args(words).current_dir(folder).env_remove("CATCHMENT_FLEET_KEY");
         Process::start(command.stdout(Stdio::piped()).stderr(Stdio::null()))
     }
@@ -166,7 +166,7 @@ impl House {
 
     /// `catchment fleet status --json`: the exit code and the figures.
     pub fn status(&self) -> (i32, Value) {
-        let mut command = Command::new(BINARY);
+        let mut command = Command::new(&*BINARY);
         let out =
             command.args(["fleet", "status", "--json", "--redis-url", &self.redis.url()]).output().unwrap();
         (out.status.code().unwrap(), serde_json::from_slice(&out.stdout).unwrap_or(Value::Null))

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)] // a test may
 #![allow(unreachable_pub)] // what the files share
 
+#[path = "../binary/mod.rs"]
+mod binary;
 mod house;
 
 use std::io::{Read, Write};

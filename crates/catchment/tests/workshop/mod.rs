@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used)] // a test may
 
 pub mod archive;
+#[path = "../binary/mod.rs"]
+mod binary;
 pub mod recorder;
 pub mod small_disk;
 pub mod strace;
@@ -14,13 +16,11 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use archive::Archive;
+pub use binary::BINARY;
 use recorder::{Acknowledged, Recorder};
 
 /// Longer than any of these processes takes on the slowest machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-
-/// The real binary.
-pub const BINARY: &str = env!("CARGO_BIN_EXE_catchment");
 
 /// Segments and files as small as they may be, so that a few megabytes fill, seal and remove many.
 pub const SMALL: &str = r#"
@@ -106,7 +106,7 @@ impl Site {
 
     /// The command that starts a recorder here.
     pub fn ingest(&self) -> Command {
-        let mut command = Command::new(BINARY);
+        let mut command = Command::new(&*BINARY);
         command.args(self.ingest_args());
         command
     }
@@ -173,7 +173,7 @@ impl Site {
 
     /// `catchment verify`, which must find nothing wrong. Gives back its report.
     pub fn verify(&self) -> serde_json::Value {
-        let output = Command::new(BINARY).arg("verify").arg(&self.data).arg("--json").output().unwrap();
+        let output = Command::new(&*BINARY).arg("verify").arg(&self.data).arg("--json").output().unwrap();
         assert_eq!(output.status.code(), Some(0), "verify: {}", said(&output));
         let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(report["problems_total"], 0, "{report}");

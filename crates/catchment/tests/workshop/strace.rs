@@ -46,7 +46,7 @@ impl Strace {
         if let Some(inject) = &self.inject {
             command.args(["-e", &format!("inject={inject}")]);
         }
-        command.arg(BINARY).args(site.ingest_args());
+        command.arg(&*BINARY).args(site.ingest_args());
         command
     }
 

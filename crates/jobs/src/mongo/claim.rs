@@ -1,16 +1,18 @@
 //! Taking the first job that is due: one `findAndModify`, by the index on priority and due time.
 //!
-//! Exchanges that are paused, at their cap, or not this worker's are left out; they are read just before, and with them the
-//! server's clock. (As a plain number it bounds the index; the clock within the query might not.) The lease itself begins by
-//! the server's clock at the moment of the claim. The cap is kept by slots in the connector: a job that was claimed and finds
-//! no slot goes back as it was.
+//! Exchanges that are paused, at their cap, or not this worker's are left out; they are read at most a second before (where one
+//! has a cap, just before), and with them the server's clock. (As a plain number it bounds the index; the clock within the query might not.) The lease itself
+//! begins by the server's clock at the moment of the claim. The cap is kept by slots in the connector: a job that was claimed
+//! and finds its exchange paused, or no slot, goes back as it was.
 
+use std::sync::Mutex;
 use std::time::Duration;
 
 use catchment_model::{UnixMs, Venue};
 use futures_util::TryStreamExt;
 use mongodb::bson::{Bson, DateTime, Document, doc};
 use mongodb::options::ReturnDocument;
+use tokio::time::Instant;
 
 use super::documents::{oid, whole};
 use super::{MongoStore, documents, fault};
@@ -20,6 +22,7 @@ use crate::store::{Claim, Claimed, Lease};
 use crate::time::{between, from_ms, whole_ms};
 
 /// Whom to leave out, and who has a cap.
+#[derive(Debug, Clone)]
 struct Exchanges {
     /// The server's clock when they were read: a moment ago, so that what was due then is due.
     now: i64,
@@ -29,27 +32,92 @@ struct Exchanges {
 }
 
 pub(super) async fn claim(store: &MongoStore, ask: &Claim<'_>) -> Result<Claimed, StoreError> {
-    let mut exchanges = exchanges(store, ask).await?;
+    let (mut exchanges, mut is_fresh) = match store.known_exchanges.get(ask) {
+        Some(known) => (known, false),
+        None => (read_exchanges(store, ask).await?, true),
+    };
     loop {
-        let Some(before) = claim_one(store, ask, &exchanges).await? else {
-            return nothing(store, &exchanges).await;
+        let Some(after) = claim_one(store, ask, &exchanges).await? else {
+            if is_fresh {
+                return nothing(store, &exchanges).await;
+            }
+            (exchanges, is_fresh) = (read_exchanges(store, ask).await?, true);
+            continue;
         };
-        let job = documents::job(&before)?;
-        let cap = exchanges.caps.iter().find(|(exchange, _)| *exchange == job.exchange_id);
-        if let Some((exchange, cap)) = cap.copied()
-            && !take_slot(store, &job, cap).await?
-        {
+        let job = documents::job(&after)?;
+        if !begin(store, &job, exchanges.cap(job.exchange_id)).await? {
             put_back(store, &job).await?;
-            exchanges.open.retain(|open| *open != exchange);
-            exchanges.closed.push(exchange);
+            let full = job.exchange_id;
+            exchanges = read_exchanges(store, ask).await?;
+            exchanges.close(full);
+            is_fresh = true;
             continue;
         }
-        let begun = job.stats.last_run_at.map(|at| DateTime::from_millis(at.get()));
-        let told = doc! { "$set": { "last_job_run_time": begun } };
-        let of = doc! { "exchange_id": job.exchange_id.as_str() };
-        store.connectors.update_one(of, told).await.map_err(fault::error)?;
         let lease = Lease { job: job.id, worker: ask.worker.to_owned(), fence: job.fence, lasts: ask.lease };
         return Ok(Claimed::Job(Box::new(job), lease));
+    }
+}
+
+async fn read_exchanges(store: &MongoStore, ask: &Claim<'_>) -> Result<Exchanges, StoreError> {
+    let found = exchanges(store, ask).await?;
+    store.known_exchanges.put(ask, &found);
+    Ok(found)
+}
+
+/// The exchanges as they were read last. They are believed for a second where none has a cap: a job of an exchange that was
+/// paused meanwhile may still be claimed, and gets no token.
+#[derive(Debug, Default)]
+pub(super) struct KnownExchanges(Mutex<Option<Known>>);
+
+#[derive(Debug)]
+struct Known {
+    at: Instant,
+    /// For whoever asks the same.
+    cap: Option<u32>,
+    only: Option<Vec<Venue>>,
+    exchanges: Exchanges,
+    /// Which of them know that a job of theirs began.
+    told: Vec<Venue>,
+}
+
+impl KnownExchanges {
+    const BELIEVED_FOR: Duration = Duration::from_secs(1);
+
+    /// With the server's clock as it must be by now, at least.
+    fn get(&self, ask: &Claim<'_>) -> Option<Exchanges> {
+        let known = self.0.lock().expect("no holder of this lock can panic");
+        let known = known.as_ref()?;
+        let elapsed = known.at.elapsed();
+        let is_same = known.cap == ask.cap && known.only.as_deref() == ask.only;
+        let is_good = elapsed < Self::BELIEVED_FOR && known.exchanges.caps.is_empty();
+        (is_same && is_good).then(|| {
+            let mut exchanges = known.exchanges.clone();
+            exchanges.now += whole_ms(elapsed);
+            exchanges
+        })
+    }
+
+    fn put(&self, ask: &Claim<'_>, exchanges: &Exchanges) {
+        let only = ask.only.map(<[Venue]>::to_vec);
+        let exchanges = exchanges.clone();
+        let known = Known { at: Instant::now(), cap: ask.cap, only, exchanges, told: Vec::new() };
+        *self.0.lock().expect("no holder of this lock can panic") = Some(known);
+    }
+
+    /// One of them was changed.
+    pub(super) fn forget(&self) {
+        *self.0.lock().expect("no holder of this lock can panic") = None;
+    }
+
+    /// Whether the exchange is still to be told that a job of it began: once for each time they are read.
+    fn is_to_be_told(&self, exchange: Venue) -> bool {
+        let mut known = self.0.lock().expect("no holder of this lock can panic");
+        let Some(known) = known.as_mut() else { return true };
+        let is_new = !known.told.contains(&exchange);
+        if is_new {
+            known.told.push(exchange);
+        }
+        is_new
     }
 }
 
@@ -90,6 +158,15 @@ async fn exchanges(store: &MongoStore, ask: &Claim<'_>) -> Result<Exchanges, Sto
 }
 
 impl Exchanges {
+    fn cap(&self, exchange: Venue) -> Option<u32> {
+        self.caps.iter().find(|(capped, _)| *capped == exchange).map(|(_, cap)| *cap)
+    }
+
+    fn close(&mut self, exchange: Venue) {
+        self.open.retain(|open| *open != exchange);
+        self.closed.push(exchange);
+    }
+
     /// As a filter; nothing where all are open, which lets the index answer alone.
     fn filter(&self) -> Document {
         if self.closed.is_empty() {
@@ -137,8 +214,18 @@ async fn claim_one(
     update.await.map_err(fault::error)
 }
 
-/// Whether the exchange has room for one more.
-async fn take_slot(store: &MongoStore, job: &Job, cap: u32) -> Result<bool, StoreError> {
+/// Tells the exchange that a job of it begins, and takes the slot where it has a cap. Not so if it was paused, or has no room.
+async fn begin(store: &MongoStore, job: &Job, cap: Option<u32>) -> Result<bool, StoreError> {
+    let begun = job.stats.last_run_at.map(|at| DateTime::from_millis(at.get()));
+    let active = doc! { "exchange_id": job.exchange_id.as_str(), "status": "active" };
+    let Some(cap) = cap else {
+        if !store.known_exchanges.is_to_be_told(job.exchange_id) {
+            return Ok(true);
+        }
+        let told = doc! { "$set": { "last_job_run_time": begun } };
+        let update = store.connectors.update_one(active, told);
+        return Ok(update.await.map_err(fault::error)?.matched_count > 0);
+    };
     let until = job.lock.lock_until.map_or(0, UnixMs::get);
     let own = doc! { "job": oid(job.id), "until": until };
     // Those that count: not over, and not this job's own of an earlier lease.
@@ -146,14 +233,15 @@ async fn take_slot(store: &MongoStore, job: &Job, cap: u32) -> Result<bool, Stor
         { "$gt": ["$$this.until", { "$toLong": "$$NOW" }] },
         { "$ne": ["$$this.job", oid(job.id)] },
     ] } } };
-    let room = doc! { "$lt": [{ "$size": "$slots" }, i64::from(cap)] };
-    let pipeline = vec![
-        doc! { "$set": { "slots": others } },
-        doc! { "$set": { "slots": { "$cond": [room, { "$concatArrays": ["$slots", [own]] }, "$slots"] } } },
-    ];
+    let has_room = doc! { "$lt": [{ "$size": "$slots" }, i64::from(cap)] };
+    let taken = doc! {
+        "slots": { "$cond": [has_room.clone(), { "$concatArrays": ["$slots", [own]] }, "$slots"] },
+        "last_job_run_time": { "$cond": [has_room, begun, "$last_job_run_time"] },
+    };
+    let pipeline = vec![doc! { "$set": { "slots": others } }, doc! { "$set": taken }];
     let update = store
         .connectors
-        .find_one_and_update(doc! { "exchange_id": job.exchange_id.as_str() }, pipeline)
+        .find_one_and_update(active, pipeline)
         .return_document(ReturnDocument::After)
         .projection(doc! { "slots": 1 });
     let found = update.await.map_err(fault::error)?;

@@ -84,6 +84,7 @@ pub struct MongoStore {
     settings: Collection<Document>,
     ids: Mutex<IdMaker>,
     system_limit: Mutex<Option<(Instant, bool)>>,
+    known_exchanges: claim::KnownExchanges,
 }
 
 impl fmt::Debug for MongoStore {
@@ -120,6 +121,7 @@ impl MongoStore {
             settings: collection(SETTINGS, &majority),
             ids: Mutex::new(IdMaker::new(rand::random())),
             system_limit: Mutex::new(None),
+            known_exchanges: claim::KnownExchanges::default(),
             database,
         };
         schema::migrate(&store).await?;
@@ -187,11 +189,15 @@ impl Connectors for MongoStore {
         exchange: Venue,
         patch: &ConnectorPatch,
     ) -> Result<Connector, StoreError> {
-        connectors::patch(self, exchange, patch).await
+        let changed = connectors::patch(self, exchange, patch).await;
+        self.known_exchanges.forget();
+        changed
     }
 
     async fn set_connector_status(&self, exchange: Venue, status: Status) -> Result<Connector, StoreError> {
-        connectors::set_status(self, exchange, status).await
+        let changed = connectors::set_status(self, exchange, status).await;
+        self.known_exchanges.forget();
+        changed
     }
 
     async fn declare_windows(&self, exchange: Venue, windows: &[NamedWindow]) -> Result<(), StoreError> {

@@ -27,6 +27,8 @@ const IN_LINE: usize = 1_024;
 const GROUP_MAX: usize = 256;
 /// So long is waited for other processes.
 const BUSY_MAX: Duration = Duration::from_secs(5);
+/// So long is waited for those just answered to come back: less than the sync that is saved.
+const COME_BACK: Duration = Duration::from_micros(100);
 /// Between two tries.
 const TRY_AGAIN: Duration = Duration::from_micros(300);
 /// Long enough for somebody who tries again to get in.
@@ -132,9 +134,13 @@ struct Thread {
 impl Thread {
     fn run(mut self) {
         let mut group = Vec::with_capacity(GROUP_MAX);
+        let mut callers = 0;
         while self.work.blocking_recv_many(&mut group, GROUP_MAX) > 0 {
+            self.gather(&mut group, callers);
+            let at_work = group.len();
             let (answers, done) = self.do_all(&mut group);
             let committed = done.and_then(|()| self.end());
+            callers = at_work + self.work.len();
             if committed.is_err() && !self.conn.is_autocommit() {
                 let _ = self.conn.execute_batch("ROLLBACK");
             }
@@ -149,6 +155,18 @@ impl Thread {
                 work.refuse(committed.as_ref().err().map_or("", String::as_str));
             }
             self.let_others_in();
+        }
+    }
+
+    /// Waits a moment until as many are in line as waited at the end of the last group. Who works in a loop is answered,
+    /// turns round and asks again: without this, half of them would always just miss the group.
+    fn gather(&mut self, group: &mut Vec<Box<dyn Work>>, callers: usize) {
+        let since = self.clock.monotonic();
+        while group.len() < callers.min(GROUP_MAX) && self.clock.monotonic().since(since) < COME_BACK {
+            match self.work.try_recv() {
+                Ok(work) => group.push(work),
+                Err(_) => std::thread::yield_now(),
+            }
         }
     }
 
