@@ -641,7 +641,7 @@ pub(crate) const KEYS: &[Key] = &[
     optional("[fleet.fetcher]", "source_addr", r#""10.0.0.1""#, "the local address its requests leave from"),
     optional("[fleet.fetcher]", "key_file", r#""fleet.key""#, "the key that all of the fleet share; else CATCHMENT_FLEET_KEY"),
     optional("[fleet.fetcher]", "namespace", r#""fleet""#, "the fleet's name in Redis"),
-    optional("[fleet.fetcher]", "slack_ms", "40", "capacity_rps holds in every second and this much more: what a network may shift"),
+    optional("[fleet.fetcher]", "slack_ms", "25", "capacity_rps holds in every second and this much more: what a network may shift"),
     optional("[fleet.fetcher]", "request_deadline_ms", "5000", "a request without a whole answer by then has failed"),
     optional("[fleet.fetcher]", "prefix", r#""ob:""#, "what stands before a token in its key"),
     optional("[fleet.fetcher]", "stream_len", "0", "keep about so many entries of an audit stream for each venue, <prefix>audit:<venue>; 0: none"),

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! {"v":1,"type":"hello","nonce":"9f…","coordinator":"host-1"}
-//! {"v":1,"type":"challenge","nonce":"03…","node":"fetch-001","capacity_rps":20,"pace_mrps":19230,"books_max":500,"fence":1790,"mac":"…"}
+//! {"v":1,"type":"challenge","nonce":"03…","node":"fetch-001","capacity_rps":20,"pace_mrps":19512,"books_max":500,"fence":1790,"mac":"…"}
 //! {"v":1,"type":"proof","mac":"…"}
 //! {"v":1,"type":"fetch","id":7,"fence":1791,"tokens":["…","…"],"trigger":true}
 //! {"v":1,"type":"result","id":7,"outcome":"ok","asked":2,"books":2,"written":1,"unchanged":1,"older":0,"missing":[],…}

@@ -103,7 +103,7 @@ impl Default for FetcherToml {
             source_addr: None,
             key_file: None,
             namespace: "fleet".to_owned(),
-            slack_ms: 40,
+            slack_ms: 25,
             request_deadline_ms: 5_000,
             prefix: "ob:".to_owned(),
             stream_len: 0,

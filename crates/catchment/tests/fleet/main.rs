@@ -26,7 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// A small fleet on a busy machine, or the one of the issue on a quiet one.
 fn scale() -> Scale {
     match is_long() {
-        true => Scale { tokens: 40_000, horizon_secs: 5.0, slack_ms: 40 },
+        true => Scale { tokens: 40_000, horizon_secs: 5.0, slack_ms: 25 },
         false => Scale { tokens: 600, horizon_secs: 2.0, slack_ms: 500 },
     }
 }

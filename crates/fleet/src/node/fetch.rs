@@ -9,6 +9,7 @@ use catchment_model::{Clock, Monotonic};
 use catchment_sinks::redis::{BookFields, Entry, LatestStore, Put, Verdict};
 use catchment_venues::{BookForm, BookPage, Polls, Reading, Request};
 
+use super::landing::Landings;
 use crate::message::{Outcome, Summary};
 
 /// Pages kept for answers to come.
@@ -17,6 +18,7 @@ const PAGES_MAX: usize = 4;
 /// Whatever fetches books.
 pub struct Fetcher {
     pub(super) governor: Governor,
+    pub(super) landings: Landings,
     pub(super) courier: Courier,
     pub(super) polls: Arc<dyn Polls>,
     pub(super) store: LatestStore,
@@ -62,12 +64,19 @@ impl Fetcher {
             let permit = self.permit(request, until).await;
             summary.waited_ms = self.clock.monotonic().since(asked).as_millis() as u64;
             let Some(permit) = permit else { return Err(self.why_not(summary)) };
+            let under_way = self.landings.depart().await;
             match self.courier.send(permit, request).await {
                 // Nothing has left; until the patience is at its end there may be another.
-                Err(SendError::Expired) => {}
-                Err(error) if !error.has_left() => return Err((Outcome::Odd, error.with_sources())),
+                Err(SendError::Expired) => under_way.stayed(),
+                Err(error) if !error.has_left() => {
+                    under_way.stayed();
+                    return Err((Outcome::Odd, error.with_sources()));
+                }
                 Err(error) => return Err((Outcome::Trouble, error.with_sources())),
-                Ok(reply) => return Ok(reply),
+                Ok(reply) => {
+                    under_way.answered();
+                    return Ok(reply);
+                }
             }
         }
     }

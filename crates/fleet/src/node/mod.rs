@@ -6,14 +6,16 @@
 //! beat, twice a second ─▶ Redis: here I am; and which fence is the highest
 //! ```
 //!
-//! * `fetch`: one batch; `connection`: one coordinator; here: what they share, and the beat
+//! * `fetch`: one batch; `landing`: no second with too many at the venue; `connection`: one coordinator; here: what they
+//!   share, and the beat
 //!
 //! Without a key it listens on loopback only, whatever `bind_addr` says. In every interval of a second and a little more
-//! (`slack`) at most `capacity_rps` requests leave; the little more is for the network, which delivers unevenly, so that
-//! the venue, too, sees no second with more.
+//! (`slack`) at most `capacity_rps` requests leave. The little more is for the network, which delivers unevenly; what it
+//! delivers less evenly than that is seen by `landing`, so that the venue, too, sees no second with more.
 
 mod connection;
 mod fetch;
+mod landing;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -32,6 +34,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 pub use fetch::Fetcher;
+use landing::Landings;
 
 use crate::brain::Counts;
 use crate::events;
@@ -181,6 +184,7 @@ impl FetchNode {
         let books_max = polls.books_max();
         let fetcher = Fetcher {
             governor,
+            landings: Landings::new(config.capacity_rps, Arc::clone(&clock)),
             courier,
             polls,
             store,
@@ -336,10 +340,10 @@ mod tests {
     #[test]
     fn every_request_pays_in_the_nodes_own_window() {
         let spec = catchment_venues::find("polymarket").unwrap();
-        let limits = limits(spec, 20, Duration::from_millis(40)).unwrap();
+        let limits = limits(spec, 20, Duration::from_millis(25)).unwrap();
         for family in ["books", "book"] {
             let last = limits.windows_of(limits.family(family).unwrap()).last().unwrap();
-            assert_eq!((last.allowed, last.length), (20, Duration::from_millis(1_040)));
+            assert_eq!((last.allowed, last.length), (20, Duration::from_millis(1_025)));
         }
     }
 }
