@@ -78,6 +78,10 @@ impl<'h> Found<'h> {
     }
 
     fn note(&mut self, name: &str, value: &'h [u8]) {
+        // Most headers are none of these, and this runs for every answer.
+        if !matches!(name.as_bytes().first(), Some(b'r' | b'R' | b'd' | b'D' | b'x' | b'X')) {
+            return;
+        }
         let is = |known: &str| name.eq_ignore_ascii_case(known);
         if is("retry-after") {
             self.retry_after = Some(value);
@@ -130,7 +134,7 @@ impl Reset {
 }
 
 fn number(value: &[u8]) -> Option<u64> {
-    std::str::from_utf8(value).ok()?.trim().parse().ok()
+    std::str::from_utf8(value.trim_ascii()).ok()?.parse().ok()
 }
 
 /// `1m` is a minute.
