@@ -89,6 +89,11 @@ impl Sim {
         self.house.stats()
     }
 
+    /// What `GET /_sim/requests` answers.
+    pub fn requests(&self) -> String {
+        self.house.requests.to_text()
+    }
+
     /// From now on these are the venue's faults; those set before are off.
     pub fn set_faults(&self, venue: &str, faults: Faults) -> Result<(), SimError> {
         self.house.set_faults(venue, faults)

@@ -11,6 +11,8 @@ use catchment_jobs::{
     BudgetSettings, Done, JobHandler, RunError, StoreBudget, StoreError, Work, WorkerSettings, Workers,
 };
 use catchment_model::{Clock, Monotonic, SystemClock, Timeframe};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 /// How long leases last here.
@@ -35,7 +37,7 @@ fn number(name: &str) -> u64 {
     var(name).parse().unwrap()
 }
 
-/// Thirty-two who send as fast as they may, from one moment to another; when each left is written down.
+/// Thirty-two who send as fast as they may, until a moment; when each left is written down.
 async fn tokens() {
     let store = super::open(&var("CATCHMENT_CHILD_STORE")).await;
     let (limit, period_ms) = (number("CHILD_LIMIT") as u32, number("CHILD_PERIOD_MS"));
@@ -56,9 +58,12 @@ async fn tokens() {
     let governor =
         Governor::open("binance", limits, Settings { max_inflight: 64, ..Settings::default() }, parts);
     let all = governor.family("all").unwrap();
+    let venue = var("CHILD_VENUE");
     let mut senders = tokio::task::JoinSet::new();
     for _ in 0..32 {
         let (governor, clock) = (governor.clone(), clock.clone());
+        let mut line = TcpStream::connect(&venue).await.unwrap();
+        line.set_nodelay(true).unwrap();
         senders.spawn(async move {
             let mut left = Vec::new();
             loop {
@@ -70,7 +75,7 @@ async fn tokens() {
                 };
                 if let Ok(flight) = permit.depart() {
                     left.push(super::now());
-                    flight.end(Report::status(200), []);
+                    flight.end(Report::status(ask(&mut line).await), []);
                 }
             }
         });
@@ -80,9 +85,26 @@ async fn tokens() {
     giving_back.ended().await;
     let mut file = std::io::BufWriter::new(std::fs::File::create(var("CATCHMENT_CHILD_LOG")).unwrap());
     for at in left.into_iter().flatten() {
-        writeln!(file, "{}", at.as_nanos()).unwrap();
+        writeln!(file, "{}", at.as_micros()).unwrap();
     }
     file.flush().unwrap();
+}
+
+/// What time it is at the venue, over a connection that stays open. Gives the status.
+async fn ask(line: &mut TcpStream) -> u16 {
+    let request = b"GET /binance/rest/api/v3/time HTTP/1.1\r\nhost: venue\r\nuser-agent: jobs-test\r\n\r\n";
+    line.write_all(request).await.unwrap();
+    let mut answer = Vec::new();
+    loop {
+        assert!(line.read_buf(&mut answer).await.unwrap() > 0, "the venue hung up");
+        let text = std::str::from_utf8(&answer).unwrap();
+        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+        let head = head.to_ascii_lowercase();
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+        if body.len() >= length.parse().unwrap() {
+            return head[9..12].parse().unwrap();
+        }
+    }
 }
 
 /// Works on whatever is due until it is killed. What it does is written down, a line each.
