@@ -6,12 +6,16 @@
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, Write};
+use std::io;
 use std::num::NonZeroU64;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Advice;
+
+mod past_cache;
+
+use past_cache::Way;
 
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
@@ -50,6 +54,11 @@ pub trait Disk: fmt::Debug + Send + Sync {
 pub trait DiskFile: fmt::Debug + Send + Sync {
     /// Appends all the bytes. Not durable before a sync.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Appends all the parts, one behind the other. Not durable before a sync.
+    fn append_all(&mut self, parts: &[&[u8]]) -> io::Result<()> {
+        parts.iter().try_for_each(|part| self.append(part))
+    }
 
     /// Lets the disk begin with bytes that were appended and will be synced soon, without waiting for it. A hint: nothing
     /// becomes durable by it, and what goes wrong is told by the sync.
@@ -194,7 +203,7 @@ impl RealDisk {
         if !file.metadata()?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
-        Ok(Box::new(RealFile(file)))
+        Ok(Box::new(RealFile { len: file.metadata()?.len(), way: Way::Past, file }))
     }
 }
 
@@ -254,31 +263,44 @@ impl Disk for RealDisk {
 }
 
 #[derive(Debug)]
-struct RealFile(File);
+struct RealFile {
+    file: File,
+    /// Where the next append begins.
+    len: u64,
+    way: Way,
+}
 
 impl DiskFile for RealFile {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.0.write_all(bytes)
+        self.append_all(&[bytes])
+    }
+
+    fn append_all(&mut self, parts: &[&[u8]]) -> io::Result<()> {
+        self.way.append(&mut self.file, self.len, parts)?;
+        self.len += parts.iter().map(|part| part.len() as u64).sum::<u64>();
+        Ok(())
     }
 
     fn hasten(&mut self, offset: u64, len: u64) {
         // Pages that are not wanted in memory are first written out, if they have to be: Linux begins at once, and keeps
         // those it is still writing.
-        let _ = rustix::fs::fadvise(&self.0, offset, NonZeroU64::new(len), Advice::DontNeed);
+        let _ = rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(len), Advice::DontNeed);
     }
 
     fn sync(&mut self, _point: SyncPoint) -> io::Result<()> {
-        self.0.sync_data()
+        self.file.sync_data()
     }
 
     fn cut(&mut self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
+        self.file.set_len(len)?;
+        self.len = len;
+        Ok(())
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut filled = 0;
         while filled < buf.len() {
-            match self.0.read_at(&mut buf[filled..], offset + filled as u64) {
+            match self.file.read_at(&mut buf[filled..], offset + filled as u64) {
                 Ok(0) => break,
                 Ok(n) => filled += n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -289,7 +311,7 @@ impl DiskFile for RealFile {
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(self.file.metadata()?.len())
     }
 }
 

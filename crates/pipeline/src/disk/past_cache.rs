@@ -1,0 +1,171 @@
+//! Large appends that go past the page cache.
+//!
+//! What is spooled is read again only when a sink lags, and what is archived hardly ever. Through the cache, a large append
+//! costs the kernel several times what the copying does: pages are found, filled, marked, written and given back. So its whole
+//! blocks are handed to the disk as they are; the few bytes before and behind them take the usual way. Nothing becomes
+//! durable by that: the sync that follows is the same.
+//!
+//! A file system that does not do this, or wants its blocks otherwise, gets everything the usual way.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{self, Write};
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+/// Where blocks begin, in the file and in memory: what every disk known to us takes.
+const BLOCK: usize = 4096;
+/// Less than this is not worth the turn.
+const BYTES_MIN: usize = 64 << 10;
+/// So much is handed over at once.
+const PIECE: usize = 1 << 20;
+
+thread_local! {
+    /// Where blocks are laid out in memory. File work has its own threads, and few of them.
+    static DESK: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// How large appends go to one file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Past the cache, as far as is known.
+    Past,
+    /// The usual one.
+    Usual,
+}
+
+impl Way {
+    /// Appends all the bytes, one part behind the other, to a file that has `len` so far.
+    pub(super) fn append(&mut self, file: &mut File, len: u64, parts: &[&[u8]]) -> io::Result<()> {
+        let mut left = Left { parts, at: 0, bytes: parts.iter().map(|part| part.len()).sum() };
+        let to_block = (BLOCK - (len % BLOCK as u64) as usize) % BLOCK;
+        if *self == Self::Past && left.bytes >= to_block + BYTES_MIN {
+            DESK.with_borrow_mut(|desk| self.append_blocks(file, to_block, &mut left, desk))?;
+        }
+        while let Some(part) = left.take() {
+            file.write_all(part)?;
+        }
+        Ok(())
+    }
+
+    /// Appends what comes before the next block, then whole blocks.
+    fn append_blocks(
+        &mut self,
+        file: &mut File,
+        to_block: usize,
+        left: &mut Left<'_>,
+        desk: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        desk.resize(PIECE + BLOCK, 0);
+        let start = desk.as_ptr().align_offset(BLOCK);
+        // No place may be known to fit; then all goes the usual way.
+        let Some(desk) = desk.get_mut(start..start.saturating_add(PIECE)) else { return Ok(()) };
+        left.lay_out(&mut desk[..to_block]);
+        file.write_all(&desk[..to_block])?;
+        let usual = fcntl_getfl(&*file)?;
+        if fcntl_setfl(&*file, usual | OFlags::DIRECT).is_err() {
+            *self = Self::Usual;
+            return Ok(());
+        }
+        while left.bytes >= BLOCK && *self == Self::Past {
+            let piece = &mut desk[..PIECE.min(left.bytes / BLOCK * BLOCK)];
+            left.lay_out(piece);
+            let taken = match write(file, piece) {
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(0),
+                taken => taken,
+            };
+            let whole = taken.as_ref().is_ok_and(|taken| *taken == piece.len());
+            if !whole {
+                // Refused, or taken in part: the rest goes the usual way, which says what is wrong if anything is.
+                *self = Self::Usual;
+                fcntl_setfl(&*file, usual)?;
+                file.write_all(&piece[taken?..])?;
+            }
+        }
+        Ok(fcntl_setfl(&*file, usual)?)
+    }
+}
+
+/// Once, unless it is interrupted.
+fn write(file: &mut File, bytes: &[u8]) -> io::Result<usize> {
+    loop {
+        match file.write(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            written => return written,
+        }
+    }
+}
+
+/// What is yet to be appended.
+struct Left<'a> {
+    parts: &'a [&'a [u8]],
+    /// Where in the first part it begins.
+    at: usize,
+    bytes: usize,
+}
+
+impl<'a> Left<'a> {
+    /// The rest of the first part.
+    fn take(&mut self) -> Option<&'a [u8]> {
+        let (first, others) = self.parts.split_first()?;
+        let rest = &first[self.at..];
+        (self.parts, self.at) = (others, 0);
+        self.bytes -= rest.len();
+        Some(rest)
+    }
+
+    /// Copies what comes next into a place that is no longer than what there is.
+    fn lay_out(&mut self, place: &mut [u8]) {
+        let mut filled = 0;
+        while filled < place.len() {
+            let rest = &self.parts[0][self.at..];
+            let len = rest.len().min(place.len() - filled);
+            place[filled..filled + len].copy_from_slice(&rest[..len]);
+            filled += len;
+            self.at += len;
+            if len == rest.len() {
+                (self.parts, self.at) = (&self.parts[1..], 0);
+            }
+        }
+        self.bytes -= filled;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Disk, RealDisk};
+
+    #[test]
+    fn appends_of_every_size_lie_one_behind_the_other() {
+        let dir = tempfile::tempdir_in(".").unwrap();
+        let disk = RealDisk::private();
+        let mut file = disk.create(&dir.path().join("file")).unwrap();
+        let mut want = Vec::new();
+        let sizes: [&[usize]; 8] = [
+            &[1],
+            &[70_000, 0, 4_096],
+            &[3],
+            &[65_536, 1, 131_072 - 17],
+            &[0, 2_500_001],
+            &[],
+            &[68_000, 5],
+            &[30_000, 30_000, 30_000],
+        ];
+        for sizes in sizes {
+            let bytes = |len: &usize| (0..*len).map(|at| (at * 31 + len * 7) as u8 | 1).collect();
+            let parts: Vec<Vec<u8>> = sizes.iter().map(bytes).collect();
+            let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+            file.append_all(&parts).unwrap();
+            want.extend(parts.concat());
+            assert_eq!(file.len().unwrap(), want.len() as u64);
+        }
+        // Cut back in the midst of a block, as after a failure, and appended to.
+        file.cut(70_001).unwrap();
+        want.truncate(70_001);
+        file.append(&want).unwrap();
+        want.extend_from_within(..);
+        let mut found = vec![0; want.len() + 1];
+        let len = file.read_at(&mut found, 0).unwrap();
+        assert!(found[..len] == want[..], "{len} bytes of {}", want.len());
+    }
+}
