@@ -1,6 +1,6 @@
 //! Envelopes on their way in: written once, as the very bytes the spool and the archive will hold.
 
-use catchment_model::{Channel, Envelope, RecordId, SpoolId, Venue};
+use catchment_model::{Channel, Envelope, RecordId, SpoolId, UnixNs, Venue};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128_with_seed};
 
 use crate::frame::{self, HEAD, LINE_MAX, Parts};
@@ -38,6 +38,7 @@ pub(crate) struct Mark {
     pub(crate) id_at: usize,
     /// Which of the draft's streams it belongs to.
     pub(crate) stream: usize,
+    pub(crate) received_at: UnixNs,
     /// What tells it from another record of its stream; 0: nothing does.
     pub(crate) key: u128,
     /// The spool was full and its policy lets this one go.
@@ -94,6 +95,7 @@ impl Draft {
             len: HEAD + line_len,
             id_at: HEAD + parts.id,
             stream,
+            received_at: envelope.received_at,
             key,
             dropped: false,
         });
@@ -105,6 +107,28 @@ impl Draft {
     pub(crate) fn reserve(&mut self, bytes: usize, records: usize) {
         self.frames.reserve(bytes);
         self.marks.reserve(records);
+    }
+
+    /// Takes over the records of another draft, behind its own. The other is empty then, and keeps its memory.
+    pub(crate) fn absorb(&mut self, other: &mut Draft) {
+        let offset = self.frames.len();
+        self.frames.extend_from_slice(&other.frames);
+        // Mostly all are of one stream.
+        let mut last = None;
+        for mark in &other.marks {
+            let stream = match last {
+                Some((theirs, ours)) if theirs == mark.stream => ours,
+                _ => {
+                    let (venue, channel) = other.streams[mark.stream];
+                    self.stream(venue, channel)
+                }
+            };
+            last = Some((mark.stream, stream));
+            self.marks.push(Mark { start: offset + mark.start, stream, ..*mark });
+        }
+        other.frames.clear();
+        other.marks.clear();
+        other.streams.clear();
     }
 
     /// How many records it holds.

@@ -144,18 +144,16 @@ pub(crate) fn number(frame: &mut [u8], id: RecordId, id_at: usize) {
     frame[id_at..id_at + RecordId::LEN].copy_from_slice(&id.text());
 }
 
-/// Writes the checksums of whole, numbered frames that will lie at `offset` of `segment`: of all, or of the first ones
-/// until they take `enough` bytes. Says how many bytes those are.
-pub(crate) fn stamp(frames: &mut [u8], segment: u32, offset: u64, enough: usize) -> usize {
+/// Writes the checksums of whole, numbered frames that will lie at `offset` of `segment`.
+pub(crate) fn stamp(frames: &mut [u8], segment: u32, offset: u64) {
     let mut end = 0;
-    while end < frames.len() && end < enough {
+    while end < frames.len() {
         let len = frame_len(&frames[end..]).expect("the frames were made by Draft");
         let frame = &mut frames[end..end + len];
         let crc = checksum(frame, segment, offset + end as u64);
         frame[4..8].copy_from_slice(&crc.to_le_bytes());
         end += len;
     }
-    end
 }
 
 /// Whether a whole frame is what was written at this place.
@@ -204,7 +202,7 @@ mod tests {
     fn a_frame_is_sound_only_where_it_was_written() {
         let mut frame = vec![b'x'; HEAD + 100];
         frame[..4].copy_from_slice(&((HEAD - UNCOUNTED + 100) as u32).to_le_bytes());
-        stamp(&mut frame, 3, 400, usize::MAX);
+        stamp(&mut frame, 3, 400);
         assert!(is_sound(&frame, 3, 400));
         assert!(!is_sound(&frame, 3, 401), "another offset");
         assert!(!is_sound(&frame, 4, 400), "another segment");

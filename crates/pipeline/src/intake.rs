@@ -1,22 +1,30 @@
 //! The door of the pipeline: whoever has records offers them here, in drafts, and is told when they are durable.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use catchment_model::RecordId;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::draft::{Draft, Keys};
 use crate::spool::SpoolError;
+use crate::tail::Tail;
 use crate::writer::Submit;
 
 /// A draft has no more room than this from the start.
 const ROOM_MAX: usize = 320 << 10;
+/// A larger draft is not laid on the tray: it is worth a way of its own.
+const LAID_MAX: usize = 16 << 10;
+/// What lies on the tray is sent on when it is this large.
+const TRAY_FULL: usize = 128 << 10;
 
 /// The door: offers drafts to the spool. Clones are the same door.
 #[derive(Debug, Clone)]
 pub struct Intake {
+    /// Has a place for as many drafts as there may be: each takes up some of the room.
     pub(crate) door: mpsc::Sender<Submit>,
+    pub(crate) tray: Arc<Tray>,
+    pub(crate) tail: Arc<Tail>,
     /// Bytes that may be on their way at once, in KiB; whoever finds it full waits.
     pub(crate) room: Arc<Semaphore>,
     pub(crate) room_kib: u32,
@@ -78,9 +86,10 @@ impl Pending {
 impl Intake {
     /// An empty draft for this door.
     pub fn draft(&self) -> Draft {
-        let mut draft = Draft::new(self.keys.clone());
         let (bytes, records) = &*self.usual;
-        draft.reserve(bytes.load(Relaxed), records.load(Relaxed));
+        let mut draft = Draft::new(self.keys.clone());
+        draft.frames = self.tail.spare(bytes.load(Relaxed));
+        draft.reserve(0, records.load(Relaxed));
         draft
     }
 
@@ -97,9 +106,111 @@ impl Intake {
         self.usual.0.store(draft.bytes().min(ROOM_MAX), Relaxed);
         self.usual.1.store(draft.len().min(ROOM_MAX / 512), Relaxed);
         let (reply, told) = oneshot::channel();
-        let submit = Submit::new(draft, reply, room);
-        self.door.send(submit).await.map_err(|_| AcceptError::Closed)?;
+        let mut tray = self.tray.lock();
+        // Whoever laid something there before has that before this.
+        self.send_tray(&mut tray)?;
+        self.send(Submit::new(draft, reply, room)).map_err(|_| AcceptError::Closed)?;
         Ok(Pending(told))
+    }
+
+    /// Offers a small draft together with those of others, and empties it for further use: far cheaper than
+    /// [`Intake::submit`] for records that come one at a time, and as soon on the disk. False: it is too large for that,
+    /// or too much is on its way; it is as it was, and to be submitted.
+    pub fn lay(&self, draft: &mut Draft) -> Result<bool, AcceptError> {
+        if draft.bytes() > LAID_MAX {
+            return Ok(false);
+        }
+        let mut tray = self.tray.lock();
+        if tray.closed {
+            return Err(AcceptError::Closed);
+        }
+        if tray.draft.is_empty() {
+            let kib = ((TRAY_FULL + LAID_MAX) as u32 / 1024).min(self.room_kib);
+            let Ok(room) = Arc::clone(&self.room).try_acquire_many_owned(kib) else { return Ok(false) };
+            tray.room = Some(room);
+            self.tray.laid.notify_one();
+        }
+        tray.draft.absorb(draft);
+        if tray.draft.bytes() >= TRAY_FULL {
+            self.send_tray(&mut tray)?;
+        }
+        Ok(true)
+    }
+
+    /// Puts in line what lies on the tray.
+    fn send_tray(&self, tray: &mut Lying) -> Result<(), AcceptError> {
+        let Some(submit) = tray.take(&self.tail) else { return Ok(()) };
+        self.send(submit).map_err(|submit| {
+            // The writer comes for it when it has heard everybody.
+            tray.put_back(submit);
+            AcceptError::Closed
+        })
+    }
+
+    fn send(&self, submit: Submit) -> Result<(), Submit> {
+        self.door.try_send(submit).map_err(|error| {
+            debug_assert!(matches!(error, mpsc::error::TrySendError::Closed(_)), "there is a place for each");
+            error.into_inner()
+        })
+    }
+}
+
+/// Where small drafts of many are laid together. The writer comes for them whenever it can write.
+#[derive(Debug)]
+pub(crate) struct Tray {
+    lying: Mutex<Lying>,
+    /// Told when the first draft is laid there.
+    pub(crate) laid: Notify,
+}
+
+#[derive(Debug)]
+pub(crate) struct Lying {
+    draft: Draft,
+    room: Option<OwnedSemaphorePermit>,
+    closed: bool,
+}
+
+impl Tray {
+    pub(crate) fn new() -> Self {
+        let draft = Draft::new(Keys::Off);
+        Self { lying: Mutex::new(Lying { draft, room: None, closed: false }), laid: Notify::new() }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().draft.is_empty()
+    }
+
+    /// What lies there.
+    pub(crate) fn take(&self, tail: &Tail) -> Option<Submit> {
+        self.lock().take(tail)
+    }
+
+    /// What lies there; nothing will be laid there any more.
+    pub(crate) fn close(&self, tail: &Tail) -> Option<Submit> {
+        let mut lying = self.lock();
+        lying.closed = true;
+        lying.take(tail)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Lying> {
+        self.lying.lock().expect("no holder of this lock can panic")
+    }
+}
+
+impl Lying {
+    fn take(&mut self, tail: &Tail) -> Option<Submit> {
+        if self.draft.is_empty() {
+            return None;
+        }
+        let draft = std::mem::replace(&mut self.draft, Draft::new(Keys::Off));
+        // The next will need about as much room.
+        self.draft.frames = tail.spare(draft.bytes());
+        self.draft.reserve(0, draft.len());
+        Some(Submit::laid(draft, self.room.take()))
+    }
+
+    fn put_back(&mut self, submit: Submit) {
+        (self.draft, self.room) = submit.into_parts();
     }
 }
 

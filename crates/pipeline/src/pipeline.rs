@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use crate::books::{BookKeeper, Books};
 use crate::dead_letter::DeadLetters;
 use crate::deliver::{Deliverer, Delivery, DeliveryStatus, Storage, random_for};
-use crate::intake::{Intake, OnStorageError};
+use crate::intake::{Intake, OnStorageError, Tray};
 use crate::sink::{Sink, SinkState};
 use crate::spool::{Spool, SpoolError};
 use crate::tail::Tail;
@@ -172,11 +172,14 @@ impl Pipeline {
             Some(dedup) => Keys::On { by_payload: dedup.by_payload.clone().into() },
             None => Keys::Off,
         };
-        // Full: whoever offers a draft waits, and the sockets behind them back up.
-        let (door, offered) = mpsc::channel(256);
+        // No room: whoever offers a draft waits, and the sockets behind them back up. A draft takes a KiB at least.
         let room_kib = (config.intake_bytes / 1024).max(1) as u32;
+        let (door, offered) = mpsc::channel(room_kib as usize);
+        let tray = Arc::new(Tray::new());
         let intake = Intake {
             door,
+            tray: Arc::clone(&tray),
+            tail: Arc::clone(&tail),
             room: Arc::new(Semaphore::new(room_kib as usize)),
             room_kib,
             keys,
@@ -193,6 +196,7 @@ impl Pipeline {
             books: Arc::clone(&books),
             clock: Arc::clone(&clock),
             door: offered,
+            tray,
             notes: noted,
             closing: Arc::clone(&closing),
             live: config.live,

@@ -57,7 +57,7 @@ fn convert(spool: &mut Spool, number: u32, bytes: &[u8]) -> io::Result<Header> {
         frame::number(&mut frames[mark.start..mark.start + mark.len], id, mark.id_at);
         seq += 1;
     }
-    frame::stamp(&mut frames, segment, HEADER as u64, usize::MAX);
+    frame::stamp(&mut frames, segment, HEADER as u64);
     let mut file = header.encode().to_vec();
     file.extend_from_slice(&frames);
     let path = segment_path(&spool.config().dir, segment);

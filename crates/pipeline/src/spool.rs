@@ -235,21 +235,21 @@ impl Spool {
             frame::number(&mut frames[mark.start..mark.start + mark.len], id, mark.id_at);
         }
         if !draft.marks.is_empty() {
-            self.append(&mut frames, first + draft.marks.len() as u64 - 1)?;
+            self.append(&mut [frames], first + draft.marks.len() as u64 - 1)?;
         }
         Ok(first)
     }
 
-    /// Writes whole numbered frames and waits until they are durable; says where they lie. If it fails, the numbers up
-    /// to `last_seq` are spent all the same: part of the group may be on the disk.
-    pub(crate) fn append(&mut self, frames: &mut [u8], last_seq: u64) -> Result<Position, SpoolError> {
+    /// Writes whole numbered frames, one part behind the other, and waits until they are durable; says where they lie. If
+    /// it fails, the numbers up to `last_seq` are spent all the same: part of the group may be on the disk.
+    pub(crate) fn append(&mut self, parts: &mut [Vec<u8>], last_seq: u64) -> Result<Position, SpoolError> {
         debug_assert!(last_seq >= self.next_seq, "numbers only grow");
         let first_seq = self.next_seq;
-        let appended = self.append_once(frames, first_seq).or_else(|error| {
+        let appended = self.append_once(parts, first_seq).or_else(|error| {
             // The file that failed is left alone for good; the group goes to another.
             events::segment_abandoned(&self.config.dir, self.open.as_ref().map(|open| open.number), &error);
             self.abandon();
-            self.append_once(frames, first_seq)
+            self.append_once(parts, first_seq)
         });
         self.next_seq = last_seq + 1;
         appended.map_err(|source| {
@@ -259,10 +259,10 @@ impl Spool {
         })
     }
 
-    fn append_once(&mut self, frames: &mut [u8], first_seq: u64) -> io::Result<Position> {
-        let full = |open: &OpenSegment| {
-            open.len > HEADER as u64 && open.len + frames.len() as u64 > self.config.segment_bytes_max
-        };
+    fn append_once(&mut self, parts: &mut [Vec<u8>], first_seq: u64) -> io::Result<Position> {
+        let bytes: u64 = parts.iter().map(|part| part.len() as u64).sum();
+        let full =
+            |open: &OpenSegment| open.len > HEADER as u64 && open.len + bytes > self.config.segment_bytes_max;
         if self.open.as_ref().is_some_and(full) {
             self.open = None;
         }
@@ -273,7 +273,7 @@ impl Spool {
         let open = self.open.as_mut().expect("just made");
         let at = Position { segment: open.number, offset: open.len };
         if let Some(file) = &mut open.file {
-            append_in_pieces(&mut **file, frames, at)?;
+            append_in_pieces(&mut **file, parts, at)?;
             file.sync(SyncPoint::SegmentData)?;
             if is_new {
                 self.files
@@ -283,7 +283,7 @@ impl Spool {
                     .sync_dir(&self.config.dir, SyncPoint::SegmentEntry)?;
             }
         }
-        open.len += frames.len() as u64;
+        open.len += bytes;
         self.segments.insert(open.number, Segment { durable: open.len, unreadable: false });
         Ok(at)
     }
@@ -369,17 +369,25 @@ impl Spool {
     }
 }
 
-/// Appends whole numbered frames at this place. The disk is busy with one piece while the next is checksummed and copied.
-fn append_in_pieces(file: &mut dyn DiskFile, mut frames: &mut [u8], mut at: Position) -> io::Result<()> {
-    while !frames.is_empty() {
-        let end = frame::stamp(frames, at.segment, at.offset, PIECE);
-        let (piece, rest) = frames.split_at_mut(end);
-        file.append(piece)?;
-        if !rest.is_empty() {
-            file.hasten(at.offset, end as u64);
+/// Writes frames at a place that their checksums vouch for, some megabytes at a time, so that the disk begins before all
+/// of them are ready.
+fn append_in_pieces(file: &mut dyn DiskFile, parts: &mut [Vec<u8>], mut at: Position) -> io::Result<()> {
+    let mut first = 0;
+    while first < parts.len() {
+        let (mut next, mut bytes) = (first, 0);
+        while next < parts.len() && bytes < PIECE {
+            let part = &mut parts[next];
+            frame::stamp(part, at.segment, at.offset + bytes as u64);
+            bytes += part.len();
+            next += 1;
         }
-        at.offset += end as u64;
-        frames = rest;
+        let piece: Vec<&[u8]> = parts[first..next].iter().map(Vec::as_slice).collect();
+        file.append_all(&piece)?;
+        if next < parts.len() {
+            file.hasten(at.offset, bytes as u64);
+        }
+        at.offset += bytes as u64;
+        first = next;
     }
     Ok(())
 }

@@ -7,7 +7,12 @@ use tokio::sync::watch;
 
 use crate::reader::Position;
 
-/// A durable group of frames.
+/// Less is quickly had from the system.
+const SPARE_MIN: usize = 64 << 10;
+/// More is not kept, however much the tail may hold.
+const SPARE_MAX: usize = 64 << 20;
+
+/// A durable group of frames, or a part of one.
 #[derive(Debug, Clone)]
 pub(crate) struct Chunk {
     pub(crate) at: Position,
@@ -42,6 +47,12 @@ struct State {
     bytes: usize,
     /// How much of each segment may be read.
     readable: BTreeMap<u32, u64>,
+    /// Memory of groups that are no longer kept, for those to come: the system takes its time to clear what it gives out.
+    /// No more than what those that are kept leave of `bytes_max`.
+    spare: Vec<Vec<u8>>,
+    spare_bytes: usize,
+    /// Some of it was wanted since it was last looked at.
+    spare_wanted: bool,
 }
 
 impl Whereabouts {
@@ -72,19 +83,60 @@ impl Tail {
         Self { bytes_max, state: Mutex::new(state), frontier: watch::Sender::new(frontier) }
     }
 
-    /// A group has become durable.
-    pub(crate) fn push(&self, chunk: Chunk) {
-        let end = Position { segment: chunk.at.segment, offset: chunk.end() };
+    /// A group has become durable: its parts lie there, one behind the other.
+    pub(crate) fn push(&self, at: Position, parts: Vec<Vec<u8>>) {
+        let mut end = at;
         {
             let mut state = self.lock();
+            for frames in parts {
+                let chunk = Chunk { at: end, frames: Arc::new(frames) };
+                if chunk.frames.is_empty() {
+                    continue;
+                }
+                end.offset = chunk.end();
+                state.bytes += chunk.frames.len();
+                state.chunks.push_back(chunk);
+            }
             state.readable.insert(end.segment, end.offset);
-            state.bytes += chunk.frames.len();
-            state.chunks.push_back(chunk);
             while state.bytes > self.bytes_max && state.chunks.len() > 1 {
-                state.forget_oldest();
+                state.forget_oldest(self.bytes_max);
             }
         }
         self.frontier.send_modify(|frontier| frontier.end = end);
+    }
+
+    /// Empty memory for about so many bytes.
+    pub(crate) fn spare(&self, bytes: usize) -> Vec<u8> {
+        if bytes < SPARE_MIN {
+            return Vec::with_capacity(bytes);
+        }
+        let mut spare = {
+            let mut state = self.lock();
+            state.spare_wanted = true;
+            let spare = state.spare.pop().unwrap_or_default();
+            state.spare_bytes -= spare.capacity();
+            spare
+        };
+        spare.reserve(bytes);
+        spare
+    }
+
+    /// Memory that is no longer needed.
+    pub(crate) fn give_back(&self, memory: Vec<u8>) {
+        self.lock().keep(memory, self.bytes_max);
+    }
+
+    /// To be called now and then: lets go what nobody has wanted since the last time.
+    pub(crate) fn tidy(&self) {
+        let unwanted = {
+            let mut state = self.lock();
+            if std::mem::take(&mut state.spare_wanted) {
+                return;
+            }
+            state.spare_bytes = 0;
+            std::mem::take(&mut state.spare)
+        };
+        drop(unwanted);
     }
 
     /// These segments are settled and gone.
@@ -95,7 +147,7 @@ impl Tail {
         }
         let newest_gone = segments.iter().max().copied().unwrap_or(0);
         while state.chunks.front().is_some_and(|chunk| chunk.at.segment <= newest_gone) {
-            state.forget_oldest();
+            state.forget_oldest(self.bytes_max);
         }
     }
 
@@ -145,9 +197,23 @@ impl Tail {
 }
 
 impl State {
-    fn forget_oldest(&mut self) {
+    fn forget_oldest(&mut self, bytes_max: usize) {
         if let Some(chunk) = self.chunks.pop_front() {
             self.bytes -= chunk.frames.len();
+            // A sink may still be at it; then it goes when the sink is done.
+            if let Ok(frames) = Arc::try_unwrap(chunk.frames) {
+                self.keep(frames, bytes_max);
+            }
+        }
+    }
+
+    fn keep(&mut self, mut memory: Vec<u8>, bytes_max: usize) {
+        let bytes_max = bytes_max.min(SPARE_MAX);
+        let bytes = self.bytes + self.spare_bytes + memory.capacity();
+        if memory.capacity() >= SPARE_MIN && bytes <= bytes_max {
+            memory.clear();
+            self.spare_bytes += memory.capacity();
+            self.spare.push(memory);
         }
     }
 }

@@ -16,21 +16,20 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use catchment_model::{Channel, Clock, RecordId, SpoolId, UnixMs, Venue};
+use catchment_model::{Channel, Clock, RecordId, SpoolId, UnixMs, UnixNs, Venue};
 use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use self::gaps::MissedMap;
-use self::group::Group;
+use self::group::{Fates, Group, Member};
 use crate::books::{BookKeeper, DropReason};
 use crate::draft::Draft;
 use crate::events;
-use crate::frame;
-use crate::intake::{AcceptError, OnStorageError, Receipt};
+use crate::intake::{AcceptError, OnStorageError, Receipt, Tray};
 use crate::reader::{Damage, Position};
 use crate::spool::{Cursor, Heard, OnFull, Spool, SpoolConfig, SpoolError};
-use crate::tail::{Chunk, Tail};
+use crate::tail::Tail;
 use crate::{DedupWindow, Fate};
 
 /// How often cursors are saved, gaps are written and a failing disk is tried.
@@ -47,13 +46,15 @@ const LATE_MAX: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Submit {
     draft: Draft,
-    /// Nobody waits for the answer to what the writer itself has to say.
+    /// Nobody waits for the answer to what was laid on the tray, or to what the writer itself has to say.
     reply: Option<oneshot::Sender<Result<Receipt, AcceptError>>>,
+    /// The writer itself says so.
+    is_own: bool,
     /// What these records tell of, if they are gaps: told again if they cannot be written.
     missed: MissedMap,
     /// Who is told that the answer is there, whatever it is.
     _waiting: Vec<oneshot::Sender<()>>,
-    _room: Option<OwnedSemaphorePermit>,
+    room: Option<OwnedSemaphorePermit>,
 }
 
 impl Submit {
@@ -62,13 +63,23 @@ impl Submit {
         reply: oneshot::Sender<Result<Receipt, AcceptError>>,
         room: OwnedSemaphorePermit,
     ) -> Self {
-        Self { draft, reply: Some(reply), missed: MissedMap::new(), _waiting: Vec::new(), _room: Some(room) }
+        Self { reply: Some(reply), ..Self::laid(draft, Some(room)) }
     }
 
-    fn answer(&mut self, answer: Result<Receipt, AcceptError>) {
-        if let Some(reply) = self.reply.take() {
-            // Whoever asked may have gone; the records are accepted all the same.
-            let _ = reply.send(answer);
+    /// What lay on the tray.
+    pub(crate) fn laid(draft: Draft, room: Option<OwnedSemaphorePermit>) -> Self {
+        Self { draft, reply: None, is_own: false, missed: MissedMap::new(), _waiting: Vec::new(), room }
+    }
+
+    /// The same, to be laid there again.
+    pub(crate) fn into_parts(self) -> (Draft, Option<OwnedSemaphorePermit>) {
+        (self.draft, self.room)
+    }
+
+    fn answer(&mut self, answer: impl FnOnce() -> Result<Receipt, AcceptError>) {
+        // Whoever asked may have gone; the records are accepted all the same.
+        if let Some(reply) = self.reply.take().filter(|reply| !reply.is_closed()) {
+            let _ = reply.send(answer());
         }
     }
 }
@@ -115,6 +126,7 @@ pub(crate) struct Wiring {
     pub(crate) books: Arc<BookKeeper>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) door: mpsc::Receiver<Submit>,
+    pub(crate) tray: Arc<Tray>,
     pub(crate) notes: mpsc::Receiver<Note>,
     pub(crate) closing: Arc<Notify>,
     /// Venues that are listened to as they speak.
@@ -159,9 +171,12 @@ pub(crate) struct Writer {
 
 /// A group on its way to the disk.
 struct Flight {
-    append: JoinHandle<(Spool, Vec<u8>, Result<Position, SpoolError>)>,
+    append: JoinHandle<Landing>,
     group: Group,
 }
+
+/// The spool, what was to be written, and where it lies now.
+type Landing = (Spool, Vec<Vec<u8>>, Result<Position, SpoolError>);
 
 /// The disk failed, and when.
 struct Wound {
@@ -207,6 +222,7 @@ impl Writer {
             let at_home = self.flight.is_none();
             if at_home {
                 self.work_at_home().await;
+                self.clear_tray();
                 self.launch_if_due();
             }
             // After the next one has left: answering many takes a while.
@@ -215,7 +231,7 @@ impl Writer {
             }
             let (in_flight, at_home) = (self.flight.is_some(), self.flight.is_none());
             let due = self.due();
-            let takes_more = !self.drained && !self.waits() && self.gathering.bytes() < self.wiring.group_max;
+            let takes_more = self.takes_more();
             tokio::select! {
                 biased;
                 landed = landing(&mut self.flight), if in_flight => self.land(landed),
@@ -226,8 +242,9 @@ impl Writer {
                 () = self.wiring.closing.notified() => self.wiring.door.close(),
                 submit = self.wiring.door.recv(), if takes_more => match submit {
                     Some(submit) => self.admit_all(submit),
-                    None => self.drained = true,
+                    None => self.drained(),
                 },
+                () = self.wiring.tray.laid.notified(), if takes_more && at_home => {}
                 () = tokio::time::sleep_until(due), if at_home => {}
             }
         }
@@ -236,7 +253,8 @@ impl Writer {
 
     /// When something has to be done at home though nothing happens.
     fn due(&self) -> Instant {
-        match self.gathering.is_empty() {
+        let nothing = self.gathering.is_empty() && (!self.takes_more() || self.wiring.tray.is_empty());
+        match nothing {
             true => self.upkeep_at,
             false => self.launch_at().map_or(self.upkeep_at, |at| at.min(self.upkeep_at)),
         }
@@ -266,6 +284,11 @@ impl Writer {
     fn waits(&self) -> bool {
         let for_room = self.full && self.config.on_full == OnFull::Block;
         (for_room || self.waits_for_disk()) && !self.wiring.door.is_closed()
+    }
+
+    /// Whether there is room for more in the group that gathers.
+    fn takes_more(&self) -> bool {
+        !self.drained && !self.waits() && self.gathering.bytes() < self.wiring.group_max
     }
 
     fn home(&mut self) -> &mut Spool {
@@ -308,8 +331,8 @@ struct Tally {
     accepted: u64,
     duplicate: u64,
     dropped: u64,
-    /// Where the frame of the last accepted one starts.
-    last: usize,
+    /// When the last accepted one was received.
+    last: Option<UnixNs>,
 }
 
 /// When a stream was heard of whose newest record says `at`. Not when it became durable: what came in between is not
@@ -320,7 +343,7 @@ fn heard_at(at: UnixMs, now: UnixMs) -> UnixMs {
 }
 
 /// Waits for the flight, if there is one.
-async fn landing(flight: &mut Option<Flight>) -> (Spool, Vec<u8>, Result<Position, SpoolError>) {
+async fn landing(flight: &mut Option<Flight>) -> Landing {
     let flight = flight.as_mut().expect("only asked while there is one");
     (&mut flight.append).await.expect("file work does not panic")
 }
@@ -334,6 +357,25 @@ impl Writer {
             let Ok(submit) = self.wiring.door.try_recv() else { return };
             self.admit(submit);
         }
+    }
+
+    /// Takes what lies on the tray, if the group is to leave: until then it may as well lie there.
+    fn clear_tray(&mut self) {
+        let is_due = self.launch_at().is_none_or(|at| at <= Instant::now());
+        if is_due
+            && self.takes_more()
+            && let Some(laid) = self.wiring.tray.take(&self.wiring.tail)
+        {
+            self.admit(laid);
+        }
+    }
+
+    /// The door is closed and everybody inside was heard.
+    fn drained(&mut self) {
+        if let Some(laid) = self.wiring.tray.close(&self.wiring.tail) {
+            self.admit(laid);
+        }
+        self.drained = true;
     }
 
     /// Adds a draft to the group, or lets it wait or go, as the spool's policy says.
@@ -430,27 +472,30 @@ impl Writer {
         let mut spool = self.spool.take().expect("only at home");
         self.bytes += group.bytes() as u64;
         let last_seq = group.next_seq() - 1;
-        let mut frames = group.take_frames();
+        let mut parts = group.take_parts(&self.wiring.tail);
         let append = tokio::task::spawn_blocking(move || {
-            let appended = spool.append(&mut frames, last_seq);
-            (spool, frames, appended)
+            let appended = spool.append(&mut parts, last_seq);
+            (spool, parts, appended)
         });
         self.flight = Some(Flight { append, group });
     }
 
     /// Hands the group to the sinks and tells everybody, or keeps or refuses it if the disk did not take it.
-    fn land(&mut self, (spool, frames, appended): (Spool, Vec<u8>, Result<Position, SpoolError>)) {
-        let flight = self.flight.take().expect("it has just landed");
+    fn land(&mut self, (spool, parts, appended): Landing) {
+        let mut flight = self.flight.take().expect("it has just landed");
         self.bytes = spool.bytes();
         self.spool = Some(spool);
         self.landed_at = Some(Instant::now());
         match appended {
             Ok(at) => {
                 self.heal();
-                self.wiring.tail.push(Chunk { at, frames: Arc::new(frames) });
+                self.wiring.tail.push(at, parts);
                 self.durable = Some(flight.group);
             }
-            Err(error) => self.failed(flight.group, error),
+            Err(error) => {
+                flight.group.put_back(parts);
+                self.failed(flight.group, error);
+            }
         }
         if self.full {
             // Otherwise the open segment could hold the room for ever.
@@ -469,7 +514,7 @@ impl Writer {
         let waits = self.waits_for_disk();
         for submit in behind.into_submits().rev().chain(group.into_submits().rev()) {
             // What the writer itself has to say is said again when the time comes.
-            if waits && submit.reply.is_some() {
+            if waits && !submit.is_own {
                 self.parked.push_front(submit);
             } else {
                 self.refuse(submit);
@@ -480,23 +525,27 @@ impl Writer {
     /// Counts what became of the records, and answers.
     fn tell(&mut self, group: Group) {
         let now = self.wiring.clock.wall().ms();
-        for (mut submit, receipt) in group.into_members() {
+        for Member { mut submit, fates, .. } in group.into_members() {
             let mut tallies = vec![Tally::default(); submit.draft.streams.len()];
-            for (mark, fate) in submit.draft.marks.iter().zip(&receipt.fates) {
+            for (at, mark) in submit.draft.marks.iter().enumerate() {
                 let tally = &mut tallies[mark.stream];
                 tally.received += 1;
+                let fate = match &fates {
+                    Fates::Accepted(first) => Fate::Accepted(*first),
+                    Fates::Each(fates) => fates[at],
+                };
                 match fate {
                     Fate::Accepted(_) => {
                         tally.accepted += 1;
-                        tally.last = mark.start;
+                        tally.last = Some(mark.received_at);
                     }
                     Fate::Duplicate => tally.duplicate += 1,
                     Fate::Dropped => tally.dropped += 1,
                 }
             }
             for (stream, tally) in submit.draft.streams.iter().zip(tallies) {
-                if tally.accepted > 0 {
-                    let at = heard_at(frame::received_at(&submit.draft.frames[tally.last..]).ms(), now);
+                if let Some(last) = tally.last {
+                    let at = heard_at(last.ms(), now);
                     let heard = self.heard.entry(*stream).or_insert(at);
                     // The calendar may step back.
                     *heard = at.max((*heard).min(now));
@@ -510,7 +559,8 @@ impl Writer {
                     }
                 });
             }
-            submit.answer(Ok(receipt));
+            let records = submit.draft.len();
+            submit.answer(|| Ok(fates.receipt(records)));
         }
     }
 
@@ -534,7 +584,7 @@ impl Writer {
             }
         }
         self.missed.merge(std::mem::take(&mut submit.missed));
-        submit.answer(Err(error));
+        submit.answer(|| Err(error));
     }
 }
 
@@ -610,6 +660,7 @@ impl Writer {
         self.probe().await;
         self.unpark().await;
         self.flush_missed();
+        self.wiring.tail.tidy();
     }
 
     async fn tidy(&mut self) {

@@ -152,6 +152,80 @@ async fn what_is_accepted_reaches_every_sink_in_order_and_the_books_balance() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_laid_on_the_tray_keeps_its_place_and_nothing_is_left_there() {
+    let mut rig = Rig::new();
+    // Several trays full, and now and then no room for another.
+    rig.pipeline.intake_bytes = 256 << 10;
+    let sink = MemorySink::new("a");
+    let pipeline = rig.start(&[&sink]);
+    let intake = pipeline.intake();
+    let mut drafts = [intake.draft(), intake.draft()];
+    let large = "x".repeat(20 << 10);
+    let (mut submitted, mut laid) = (0, 0);
+    for n in 0..3_000_u64 {
+        // Two who take turns, one with a record now and then that is too large to be laid there.
+        let (of, symbol) = ((n % 2) as usize, ["A/B", "C/D"][(n % 2) as usize]);
+        let payload =
+            if n % 99 == 0 { format!("{{\"n\":{n},\"x\":\"{large}\"}}") } else { format!("{{\"n\":{n}}}") };
+        let channel = if n % 7 == 0 { "ticker" } else { "trades" };
+        push(&mut drafts[of], &Shape { channel, symbol, payload: &payload, ..TRADE });
+        if intake.lay(&mut drafts[of]).unwrap() {
+            assert!(drafts[of].is_empty());
+            laid += 1;
+        } else {
+            let draft = std::mem::replace(&mut drafts[of], intake.draft());
+            intake.submit(draft).await.unwrap();
+            submitted += 1;
+        }
+        if n % 500 == 499 {
+            tokio::time::sleep(Duration::from_millis(3)).await;
+        }
+    }
+    assert!(submitted > 31 && laid > 100, "{submitted} and {laid}: both ways are taken, for either reason");
+    let books = pipeline.close(PATIENCE).await.unwrap();
+    assert!(matches!(intake.lay(&mut drafts[0]), Err(AcceptError::Closed)));
+    let line = |line: Vec<u8>| -> (u64, String) {
+        let line: serde_json::Value = serde_json::from_slice(&line).unwrap();
+        (line["payload"]["n"].as_u64().unwrap(), line["symbol"].as_str().unwrap().to_owned())
+    };
+    for (channel, is_there) in
+        [("trades", (|n: &u64| n % 7 != 0) as fn(&u64) -> bool), ("ticker", |n| n % 7 == 0)]
+    {
+        let lines = sink.lines_of(Venue::new("okx").unwrap(), Channel::new(channel).unwrap());
+        let found: Vec<(u64, String)> = lines.into_iter().map(line).collect();
+        for (of, symbol) in ["A/B", "C/D"].into_iter().enumerate() {
+            let found: Vec<u64> =
+                found.iter().filter(|found| found.1 == symbol).map(|found| found.0).collect();
+            let want: Vec<u64> = (0..3_000).filter(|n| n % 2 == of as u64 && is_there(n)).collect();
+            assert_eq!(found, want, "{symbol} in its order");
+        }
+    }
+    let written: u64 =
+        books.balances().iter().filter(|line| line.venue == "okx").map(|line| line.written).sum();
+    assert_eq!(written, 3_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_lies_on_the_tray_waits_for_a_failing_disk_too() {
+    let rig = Rig::new();
+    let sink = MemorySink::new("a");
+    let pipeline = rig.start(&[&sink]);
+    let failing = fail_disk(&rig.disk, 28);
+    let mut draft = pipeline.intake().draft();
+    for n in 0..50 {
+        push(&mut draft, &Shape { payload: &n.to_string(), ..TRADE });
+        assert!(pipeline.intake().lay(&mut draft).unwrap());
+        tokio::time::sleep(Duration::from_millis(700)).await;
+    }
+    assert!(pipeline.health().stopped.is_some());
+    assert!(sink.is_empty());
+    failing.store(false, Ordering::Relaxed);
+    let books = pipeline.close(PATIENCE).await.unwrap();
+    assert_eq!(balance(&books, "a").written, 50);
+    assert_eq!(gaps(&sink), [], "nothing was missed");
+}
+
+#[tokio::test(start_paused = true)]
 async fn records_that_were_left_are_delivered_by_the_next_start() {
     let rig = Rig::new();
     let sink = MemorySink::new("a");

@@ -215,6 +215,6 @@ impl Writer {
             };
             draft.push(&envelope).expect("a gap is small");
         }
-        self.number(Submit { draft, reply: None, missed, _waiting: waiting, _room: None });
+        self.number(Submit { is_own: true, missed, _waiting: waiting, ..Submit::laid(draft, None) });
     }
 }

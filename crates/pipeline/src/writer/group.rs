@@ -5,67 +5,116 @@ use catchment_model::{Monotonic, RecordId, SpoolId};
 use super::Submit;
 use crate::frame;
 use crate::intake::{Fate, Receipt};
+use crate::tail::Tail;
 use crate::{DedupWindow, Draft};
 
 /// A group while it gathers, and the drafts it is made of.
 pub(super) struct Group {
-    frames: Vec<u8>,
+    /// Frames to be written, one part behind the other: the drafts' own memory, where all of a draft is kept.
+    parts: Vec<Vec<u8>>,
+    bytes: usize,
     next_seq: u64,
     keys: usize,
-    members: Vec<(Submit, Receipt)>,
+    members: Vec<Member>,
+}
+
+/// A draft of a group, and what becomes of it.
+pub(super) struct Member {
+    pub(super) submit: Submit,
+    pub(super) fates: Fates,
+    /// The part of the group that is this draft's memory.
+    part: Option<usize>,
+}
+
+/// What becomes of the records of a draft once the group is durable.
+pub(super) enum Fates {
+    /// All are accepted, numbered from this one on.
+    Accepted(RecordId),
+    /// One a record.
+    Each(Vec<Fate>),
+}
+
+impl Fates {
+    /// As whoever offered the draft of so many records is told.
+    pub(super) fn receipt(self, records: usize) -> Receipt {
+        match self {
+            Self::Accepted(first) => Receipt { fates: accepted(first, records).collect() },
+            Self::Each(fates) => Receipt { fates },
+        }
+    }
+}
+
+fn accepted(first: RecordId, records: usize) -> impl Iterator<Item = Fate> {
+    (0..records as u64).map(move |at| Fate::Accepted(RecordId { seq: first.seq + at, ..first }))
 }
 
 impl Group {
     /// An empty group whose first record will have this number.
     pub(super) fn from(next_seq: u64) -> Self {
-        Self { frames: Vec::new(), next_seq, keys: 0, members: Vec::new() }
+        Self { parts: Vec::new(), bytes: 0, next_seq, keys: 0, members: Vec::new() }
     }
 
     /// The group that follows this one. It will need about as much room.
     pub(super) fn next(&self) -> Self {
         Self {
-            frames: Vec::with_capacity(self.frames.len()),
+            parts: Vec::with_capacity(self.parts.len()),
             members: Vec::with_capacity(self.members.len()),
             ..Self::from(self.next_seq)
         }
     }
 
-    /// Gives the records their ids and copies their frames in, duplicates and dropped ones left out.
+    /// Gives the records their ids and takes their frames in, duplicates and dropped ones left out.
     pub(super) fn add(
         &mut self,
-        submit: Submit,
+        mut submit: Submit,
         spool: SpoolId,
         dedup: &mut Option<DedupWindow>,
         now: Monotonic,
     ) {
-        let mut fates = Vec::with_capacity(submit.draft.len());
-        self.frames.reserve(submit.draft.frames.len());
-        let Draft { frames, marks, .. } = &submit.draft;
-        for mark in marks {
-            if mark.dropped {
-                fates.push(Fate::Dropped);
+        let first = RecordId { spool, seq: self.next_seq };
+        let mut each: Option<Vec<Fate>> = None;
+        let Draft { frames, marks, .. } = &mut submit.draft;
+        for (at, mark) in marks.iter().enumerate() {
+            let refused = if mark.dropped {
+                Some(Fate::Dropped)
+            } else {
+                let window = dedup.as_mut().filter(|_| mark.key != 0);
+                let is_new = window.map(|window| window.insert(mark.key, now));
+                self.keys += usize::from(is_new == Some(true));
+                (is_new == Some(false)).then_some(Fate::Duplicate)
+            };
+            if let Some(fate) = refused {
+                each.get_or_insert_with(|| accepted(first, at).collect()).push(fate);
                 continue;
             }
-            if let Some(window) = dedup.as_mut().filter(|_| mark.key != 0) {
-                if !window.insert(mark.key, now) {
-                    fates.push(Fate::Duplicate);
-                    continue;
-                }
-                self.keys += 1;
-            }
             let id = RecordId { spool, seq: self.next_seq };
-            let start = self.frames.len();
-            self.frames.extend_from_slice(&frames[mark.start..mark.start + mark.len]);
-            frame::number(&mut self.frames[start..], id, mark.id_at);
+            frame::number(&mut frames[mark.start..mark.start + mark.len], id, mark.id_at);
             self.next_seq += 1;
-            fates.push(Fate::Accepted(id));
+            if let Some(fates) = &mut each {
+                fates.push(Fate::Accepted(id));
+            }
         }
-        self.members.push((submit, Receipt { fates }));
+        let (part, fates) = match each {
+            None => (std::mem::take(frames), Fates::Accepted(first)),
+            Some(fates) => {
+                let mut kept = Vec::with_capacity(frames.len());
+                for (mark, fate) in marks.iter().zip(&fates) {
+                    if matches!(fate, Fate::Accepted(_)) {
+                        kept.extend_from_slice(&frames[mark.start..mark.start + mark.len]);
+                    }
+                }
+                (kept, Fates::Each(fates))
+            }
+        };
+        let is_own = matches!(fates, Fates::Accepted(_));
+        self.members.push(Member { submit, fates, part: is_own.then_some(self.parts.len()) });
+        self.bytes += part.len();
+        self.parts.push(part);
     }
 
     /// Bytes to be written.
     pub(super) fn bytes(&self) -> usize {
-        self.frames.len()
+        self.bytes
     }
 
     /// Whether nobody waits for it.
@@ -83,20 +132,35 @@ impl Group {
         self.keys
     }
 
-    pub(super) fn take_frames(&mut self) -> Vec<u8> {
-        let mut frames = std::mem::take(&mut self.frames);
-        // They stay in memory for the sinks, which counts what is in them.
-        if frames.capacity() > 2 * frames.len() {
-            frames.shrink_to_fit();
+    /// What is to be written. If it is not, it is to be put back.
+    pub(super) fn take_parts(&mut self, tail: &Tail) -> Vec<Vec<u8>> {
+        let mut parts = std::mem::take(&mut self.parts);
+        for part in &mut parts {
+            // They stay in memory for the sinks, which counts what is in them.
+            if part.capacity() > 2 * part.len() {
+                let exact = part.as_slice().to_vec();
+                tail.give_back(std::mem::replace(part, exact));
+            }
         }
-        frames
+        parts
     }
 
-    pub(super) fn into_members(self) -> impl Iterator<Item = (Submit, Receipt)> {
+    /// What could not be written.
+    pub(super) fn put_back(&mut self, parts: Vec<Vec<u8>>) {
+        self.parts = parts;
+    }
+
+    pub(super) fn into_members(self) -> impl Iterator<Item = Member> {
         self.members.into_iter()
     }
 
-    pub(super) fn into_submits(self) -> impl DoubleEndedIterator<Item = Submit> {
-        self.members.into_iter().map(|(submit, _)| submit)
+    /// The drafts as they were offered.
+    pub(super) fn into_submits(mut self) -> impl DoubleEndedIterator<Item = Submit> {
+        self.members.into_iter().map(move |mut member| {
+            if let Some(part) = member.part {
+                member.submit.draft.frames = std::mem::take(&mut self.parts[part]);
+            }
+            member.submit
+        })
     }
 }
