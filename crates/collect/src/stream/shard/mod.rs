@@ -161,10 +161,12 @@ impl Shard {
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let mut tick = interval(self.ground.settings.tick);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // Once for all turns: to begin and to end such a wait costs more than many a frame.
+        let mut stopped = std::pin::pin!(stop.cancelled());
         while !self.is_over {
             tokio::select! {
                 biased;
-                () = stop.cancelled() => break,
+                () = &mut stopped => break,
                 done = submitted(&mut self.submitting) => self.submitted(&done),
                 (which, frame) = read(&mut self.current, &mut self.standby, self.standby_first),
                     if self.submitting.is_none() => self.frames(which, frame),
@@ -290,6 +292,11 @@ impl Shard {
     fn flush(&mut self) {
         if self.draft.is_empty() || self.submitting.is_some() {
             return;
+        }
+        match self.ground.intake.lay(&mut self.draft) {
+            Ok(true) => return,
+            Ok(false) => {}
+            Err(error) => return self.submitted(&Err(error)),
         }
         let intake = self.ground.intake.clone();
         let draft = std::mem::replace(&mut self.draft, intake.draft());
