@@ -13,6 +13,8 @@ use super::name::{FileName, date_folder};
 
 /// Lines are gathered up to this size before they go to the file.
 const BUFFER: usize = 256 << 10;
+/// A file is written in blocks of this size wherever that can be chosen.
+const BLOCK: u64 = 4096;
 /// When so much of a batch is in the file, the disk may begin with it: it is busy while the rest is gathered.
 const PIECE: u64 = 1 << 20;
 
@@ -165,9 +167,10 @@ impl OpenFile {
     pub(super) fn push(&mut self, seq: u64, line: &[u8]) -> Result<(), JsonlError> {
         debug_assert!(line.ends_with(b"\n") && seq > self.seq, "a whole line, in order");
         if self.buffer.len() + line.len() > BUFFER {
-            self.flush()?;
+            self.flush_blocks()?;
         }
         if line.len() > BUFFER {
+            self.flush()?;
             self.append(line)?;
         } else {
             self.buffer.extend_from_slice(line);
@@ -175,6 +178,19 @@ impl OpenFile {
         self.rows += 1;
         self.seq = seq;
         Ok(())
+    }
+
+    /// Hands the gathered lines to the file, but for what begins a block at their end: the disk likes whole ones.
+    fn flush_blocks(&mut self) -> Result<(), JsonlError> {
+        let beyond = ((self.len + self.buffer.len() as u64) % BLOCK) as usize;
+        let Some(whole) = self.buffer.len().checked_sub(beyond).filter(|whole| *whole > 0) else {
+            return self.flush();
+        };
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let appended = self.append(&buffer[..whole]);
+        buffer.drain(..whole);
+        self.buffer = buffer;
+        appended
     }
 
     /// Hands the gathered lines to the file.
