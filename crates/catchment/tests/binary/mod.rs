@@ -1,5 +1,6 @@
 //! Which program the tests run: the one built with them, or the one `CATCHMENT_BINARY` names. `scripts/torture` names a
 //! release build, so that what is measured is what users run while the tests themselves need no second build.
+#![allow(unreachable_pub)] // some use it through another file
 
 use std::sync::LazyLock;
 

@@ -13,6 +13,14 @@ use std::io::{self, Write};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
+/// What tells the system to, where there is such a thing.
+const PAST: Option<OFlags> = {
+    #[cfg(target_os = "linux")]
+    let past = Some(OFlags::DIRECT);
+    #[cfg(not(target_os = "linux"))]
+    let past = None;
+    past
+};
 /// Where blocks begin, in the file and in memory: what every disk known to us takes.
 const BLOCK: usize = 4096;
 /// Less than this is not worth the turn.
@@ -63,7 +71,8 @@ impl Way {
         left.lay_out(&mut desk[..to_block]);
         file.write_all(&desk[..to_block])?;
         let usual = fcntl_getfl(&*file)?;
-        if fcntl_setfl(&*file, usual | OFlags::DIRECT).is_err() {
+        let is_set = |past| fcntl_setfl(&*file, usual | past).is_ok();
+        if !PAST.is_some_and(is_set) {
             *self = Self::Usual;
             return Ok(());
         }
