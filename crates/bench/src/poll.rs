@@ -3,6 +3,7 @@
 //!
 //! * Steady: 20,000 Polymarket tokens once a second, 40 requests of 500 books, through the spool into JSON lines.
 //!   Nothing is lost and every book is read on time; what that costs is told.
+//! * Beside itself, with books read through `serde_json::Value`: the same loop and the same files.
 //! * Beside Python: what a book costs in CPU time, against `poll_peer.py`. Ours keeps its pace of once a second, Python
 //!   goes as fast as it can; only CPU time is compared. Like beside like: a loop that fetches, reads and appends, so ours
 //!   has its spool in memory, no file grows large enough to be sealed, and hashes are not checked; what Python reads is
@@ -35,6 +36,7 @@ pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
     let scratch = args.scratch()?;
     let site = Site::start(scratch.path())?;
     steady(&site, args.seconds.max(1.0), report)?;
+    beside_values(&site, args.rounds.unwrap_or(3), report)?;
     if !has_httpx(&args.python) {
         let python = args.python.display();
         eprintln!(
@@ -44,6 +46,20 @@ pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
         return Ok(());
     }
     beside_python(&site, &args.python, args.rounds.unwrap_or(3), report)
+}
+
+/// The same recorder, once more with books read into generic values and written out of them.
+fn beside_values(site: &Site, rounds: usize, report: &mut Report) -> anyhow::Result<()> {
+    let duel = Duel {
+        what: "books for a second of CPU time",
+        unit: "books",
+        ours: ("the recorder, appending only", &mut || site.books_a_cpu_second(&site.plain_config, &[])),
+        theirs: ("the same through serde_json::Value", &mut || {
+            site.books_a_cpu_second(&site.plain_config, &["--through-values"])
+        }),
+        goal: Goal::AtLeast(6.0),
+    };
+    report.duel(rounds, duel)
 }
 
 /// Everything once a second: is it on time, is anything lost, what does it cost.
@@ -78,17 +94,10 @@ fn steady(site: &Site, seconds: f64, report: &mut Report) -> anyhow::Result<()> 
 
 /// Both against the same simulator, in turn.
 fn beside_python(site: &Site, python: &Path, rounds: usize, report: &mut Report) -> anyhow::Result<()> {
-    // Without discovery: its listing is there already, and Python is handed it too.
-    let books_a_second = |config: &Path| {
-        let recorder = site.record(config, &["--only", "poll,api"])?;
-        let stretch = recorder.measure(ROUND_SECONDS)?;
-        recorder.stop()?;
-        anyhow::Ok(stretch.books / stretch.cpu_seconds)
-    };
     let mut whole = Vec::new();
     let mut ours = || {
-        whole.push(books_a_second(&site.config)?);
-        books_a_second(&site.plain_config)
+        whole.push(site.books_a_cpu_second(&site.config, &[])?);
+        site.books_a_cpu_second(&site.plain_config, &[])
     };
     let mut flat_out = Vec::new();
     let mut theirs = || {
@@ -153,6 +162,15 @@ impl Site {
             anyhow::ensure!(watch.seconds() < WARM_WITHIN_S, "not everything is polled: {venue:?}");
             pause(Duration::from_millis(100));
         }
+    }
+
+    /// What a recorder does for a second of CPU time. Without discovery: its listing is there already, and Python is
+    /// handed it too.
+    fn books_a_cpu_second(&self, config: &Path, args: &[&str]) -> anyhow::Result<f64> {
+        let recorder = self.record(config, &[&["--only", "poll,api"], args].concat())?;
+        let stretch = recorder.measure(ROUND_SECONDS)?;
+        recorder.stop()?;
+        Ok(stretch.books / stretch.cpu_seconds)
     }
 
     /// One stretch of the Python poller.

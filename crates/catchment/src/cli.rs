@@ -231,6 +231,10 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) json: bool,
 
+    /// Read books through generic values: `bench poll` shows what that costs
+    #[arg(long, hide = true)]
+    pub(crate) through_values: bool,
+
     #[command(flatten)]
     pub(crate) mock: MockArgs,
 }

@@ -161,6 +161,7 @@ impl Recorder {
                 interval: venue.poll_interval,
                 books_per_request: venue.books_per_request,
                 check_hashes: venue.check_hashes,
+                through_values: venue.through_values,
                 max_workers: venue.max_workers,
                 seed,
                 ..PollSettings::default()

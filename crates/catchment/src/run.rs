@@ -25,6 +25,7 @@ const DRAIN: Duration = Duration::from_secs(4);
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<u8> {
     let mut config = args.config.read()?;
+    config.venues.iter_mut().for_each(|venue| venue.through_values = args.through_values);
     let rooms = rooms(&args.only)?;
     if rooms == Rooms::API {
         return serve::only(&config, args.length);

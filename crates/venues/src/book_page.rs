@@ -20,6 +20,7 @@ pub enum BookForm {
 pub struct BookPage {
     pub(crate) form: BookForm,
     pub(crate) trust_hashes: bool,
+    pub(crate) through_values: bool,
     pub(crate) bytes: Vec<u8>,
     books: Vec<BookAt>,
     missing: Vec<usize>,
@@ -76,6 +77,11 @@ impl BookPage {
     /// The same, and the venue's hashes are not made anew: a book costs about a third less, and `hash_ok` is `null`.
     pub fn trusting_hashes(self) -> Self {
         Self { trust_hashes: true, ..self }
+    }
+
+    /// The same, and Polymarket's books are read into generic values first: for benches, as what not to do.
+    pub fn through_values(self) -> Self {
+        Self { through_values: true, ..self }
     }
 
     /// The books, in the order in which they were sent.

@@ -20,6 +20,8 @@ pub(crate) struct VenueConfig {
     pub(crate) poll_interval: Duration,
     pub(crate) books_per_request: usize,
     pub(crate) check_hashes: bool,
+    /// For `bench poll`; not a key of the file.
+    pub(crate) through_values: bool,
     pub(crate) discover_interval: Duration,
 }
 
@@ -179,6 +181,7 @@ impl VenueToml {
             poll_interval: milliseconds("poll_interval_ms", self.poll_interval_ms, 50, 86_400_000)?,
             books_per_request: between(key("books_per_request"), books, 1, books_max)? as usize,
             check_hashes: self.check_hashes,
+            through_values: false,
             discover_interval: Duration::from_secs(between(
                 key("discover_interval_s"),
                 self.discover_interval_s,

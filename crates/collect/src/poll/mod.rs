@@ -100,6 +100,8 @@ pub struct PollSettings {
     pub book_form: BookForm,
     /// Whether the hash that a book carries is made anew and compared.
     pub check_hashes: bool,
+    /// Whether books are read as nobody should: for benches.
+    pub through_values: bool,
     /// A record of `poll_stats` this often.
     pub stats_every: Duration,
     /// So many error records of each type a minute.
@@ -123,6 +125,7 @@ impl Default for PollSettings {
             max_workers: 16,
             book_form: BookForm::Normalised,
             check_hashes: true,
+            through_values: false,
             stats_every: Duration::from_secs(10),
             errors_per_minute: 10,
             backoff: BackoffSettings::default(),
@@ -136,7 +139,8 @@ impl Default for PollSettings {
 impl PollSettings {
     fn new_page(&self) -> BookPage {
         let page = BookPage::new(self.book_form);
-        if self.check_hashes { page } else { page.trusting_hashes() }
+        let page = if self.check_hashes { page } else { page.trusting_hashes() };
+        if self.through_values { page.through_values() } else { page }
     }
 }
 

@@ -2,7 +2,7 @@
 //! Docs: <https://docs.polymarket.com>, as of 2026-10. Prices and sizes are decimal strings; times are milliseconds.
 //!
 //! * `books`, `scan`: the answers of `POST /books` and `GET /book`; `hash`: the hash they carry
-//! * `gamma`: the listing of markets; `fuzz`: the scanner held against serde_json
+//! * `gamma`: the listing of markets; `fuzz`: the scanner held against serde_json; `values`: what it is measured against
 //!
 //! Worth knowing: levels come best last; tokens without a book are left out of an answer without a word; the two tokens
 //! of a market are one book seen from two sides; throttling shows as delay before it shows as 429.
@@ -13,6 +13,7 @@ mod fuzz;
 mod gamma;
 mod hash;
 mod scan;
+mod values;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,7 +90,10 @@ impl Polls for Polymarket {
     }
 
     fn read_books(&self, poll_keys: &[&str], body: &[u8], page: &mut BookPage) -> Result<(), ReadError> {
-        books::read(poll_keys, body, page)
+        match page.through_values {
+            false => books::read(poll_keys, body, page),
+            true => values::read(poll_keys, body, page),
+        }
     }
 }
 
