@@ -109,8 +109,10 @@ impl Intake {
         let mut tray = self.tray.lock();
         // Whoever laid something there before has that before this.
         self.send_tray(&mut tray)?;
-        self.send(Submit::new(draft, reply, room)).map_err(|_| AcceptError::Closed)?;
-        Ok(Pending(told))
+        match self.send(Submit::new(draft, reply, room)) {
+            None => Ok(Pending(told)),
+            Some(_refused) => Err(AcceptError::Closed),
+        }
     }
 
     /// Offers a small draft together with those of others, and empties it for further use: far cheaper than
@@ -140,18 +142,21 @@ impl Intake {
     /// Puts in line what lies on the tray.
     fn send_tray(&self, tray: &mut Lying) -> Result<(), AcceptError> {
         let Some(submit) = tray.take(&self.tail) else { return Ok(()) };
-        self.send(submit).map_err(|submit| {
-            // The writer comes for it when it has heard everybody.
-            tray.put_back(submit);
-            AcceptError::Closed
-        })
+        match self.send(submit) {
+            None => Ok(()),
+            Some(submit) => {
+                // The writer comes for it when it has heard everybody.
+                tray.put_back(submit);
+                Err(AcceptError::Closed)
+            }
+        }
     }
 
-    fn send(&self, submit: Submit) -> Result<(), Submit> {
-        self.door.try_send(submit).map_err(|error| {
-            debug_assert!(matches!(error, mpsc::error::TrySendError::Closed(_)), "there is a place for each");
-            error.into_inner()
-        })
+    /// Puts a draft in line, or gives it back when nothing is taken any more.
+    fn send(&self, submit: Submit) -> Option<Submit> {
+        let error = self.door.try_send(submit).err()?;
+        debug_assert!(matches!(error, mpsc::error::TrySendError::Closed(_)), "there is a place for each");
+        Some(error.into_inner())
     }
 }
 
