@@ -137,7 +137,7 @@ mod tests {
 
     /// Leaves now and is answered so much later.
     fn trip(landings: &Landings, clock: &SimClock, takes: Duration) {
-        let under_way = landings.try_depart(clock.monotonic()).ok().expect("it may leave");
+        let Ok(under_way) = landings.try_depart(clock.monotonic()) else { panic!("it may leave") };
         clock.advance(takes);
         under_way.answered();
     }
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn one_without_an_answer_is_not_waited_for_for_ever() {
         let (landings, clock) = landings(1);
-        let under_way = landings.try_depart(clock.monotonic()).ok().unwrap();
+        let Ok(under_way) = landings.try_depart(clock.monotonic()) else { panic!("it may leave") };
         assert_eq!(wait(&landings, &clock), SECOND + UNDER_WAY_MAX);
         clock.advance(SECOND * 30);
         drop(under_way);
@@ -183,7 +183,8 @@ mod tests {
     #[test]
     fn one_that_never_left_counts_for_nothing() {
         let (landings, clock) = landings(1);
-        landings.try_depart(clock.monotonic()).ok().unwrap().stayed();
+        let Ok(under_way) = landings.try_depart(clock.monotonic()) else { panic!("it may leave") };
+        under_way.stayed();
         trip(&landings, &clock, MS);
         assert_eq!(wait(&landings, &clock), MS * 999);
     }
