@@ -178,17 +178,19 @@ impl SyncPoint {
 pub struct RealDisk {
     dir_mode: u32,
     file_mode: u32,
+    way: Way,
 }
 
 impl RealDisk {
     /// Files for this user alone (0600 in 0700): the spool.
     pub fn private() -> Self {
-        Self { dir_mode: 0o700, file_mode: 0o600 }
+        Self { dir_mode: 0o700, file_mode: 0o600, way: Way::Past }
     }
 
-    /// Files the group may read (0640 in 0750): the archive.
+    /// Files the group may read (0640 in 0750): the archive. It is synced seldom, so the cache lets it go on while the
+    /// disk writes.
     pub fn shared() -> Self {
-        Self { dir_mode: 0o750, file_mode: 0o640 }
+        Self { dir_mode: 0o750, file_mode: 0o640, way: Way::Usual }
     }
 
     /// Never through a symbolic link, and never waiting on a pipe somebody planted.
@@ -203,7 +205,7 @@ impl RealDisk {
         if !file.metadata()?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
-        Ok(Box::new(RealFile { len: file.metadata()?.len(), way: Way::Past, file }))
+        Ok(Box::new(RealFile { len: file.metadata()?.len(), way: self.way, file }))
     }
 }
 

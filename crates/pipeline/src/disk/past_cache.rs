@@ -1,8 +1,8 @@
 //! Large appends that go past the page cache.
 //!
-//! What is spooled is read again only when a sink lags, and what is archived hardly ever. Through the cache, a large append
-//! costs the kernel several times what the copying does: pages are found, filled, marked, written and given back. So its whole
-//! blocks are handed to the disk as they are; the few bytes before and behind them take the usual way. Nothing becomes
+//! What is spooled is synced at once and read again only when a sink lags. Through the cache, a large append costs the
+//! kernel several times what the copying does: pages are found, filled, marked, written and given back. So its whole blocks
+//! are handed to the disk as they are; the few bytes before and behind them take the usual way. Nothing becomes
 //! durable by that: the sync that follows is the same.
 //!
 //! A file system that does not do this, or wants its blocks otherwise, gets everything the usual way.
