@@ -57,7 +57,7 @@ pub use kraken::KrakenRules;
 pub use limit::{LimitModel, LimitRule, RetryAfter};
 pub use limitless::{LimitlessRules, OverCap};
 pub use okx::OkxRules;
-pub use polymarket::PolymarketRules;
+pub use polymarket::{EventRoll, PolymarketRules};
 pub use server::Sim;
 pub use stats::{EndpointStats, Stats};
 pub use venue::VenueSpec;

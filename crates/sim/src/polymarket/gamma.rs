@@ -1,5 +1,6 @@
 //! Gamma: events and markets in pages, by offset (bare arrays, deprecated) or by cursor (`…/keyset`).
 
+use super::events::{self, Which};
 use super::{Market, Polymarket, Roll};
 use crate::book::plain;
 use crate::dice::Dice;
@@ -55,6 +56,9 @@ impl Polymarket {
             Ok(page) => page,
             Err(answer) => return answer,
         };
+        if let Some(events) = &self.roll {
+            return page.write_roll(events, self.rules.gamma_offset_max.is_none(), ask);
+        }
         let roll = self.universe.at(ask.now_ms);
         let (closed, slug) = (ask.query.flag("closed").unwrap_or(false), ask.query.get("slug"));
         let id = ask.query.get("id").and_then(|id| id.parse::<u64>().ok());
@@ -116,6 +120,38 @@ impl Polymarket {
 }
 
 impl Page {
+    /// Writes one page of the plain roll.
+    fn write_roll(&self, events: &events::Roll, is_old: bool, ask: &Ask<'_>) -> Answer {
+        let which = match ask.query.flag("closed") {
+            Some(true) => Which::Closed,
+            None if is_old && !self.keyset => Which::All,
+            _ => Which::Open,
+        };
+        if which == Which::Closed && self.after.is_none() {
+            events.turn();
+        }
+        let (here, is_more) = events.page(which, self.after, self.offset as u64, self.limit as u64);
+        let shown: &[u64] = if ask.twist.empty_page { &[] } else { &here };
+        let mut json = Json::with_capacity(shown.len() * 1_000);
+        if self.keyset {
+            json.open('{').text("$schema", "https://schemas.invalid/events.json").key("events");
+        }
+        json.open('[');
+        for number in shown {
+            events.push(*number, &mut json);
+        }
+        json.close(']');
+        if self.keyset {
+            let last = here.last().copied().filter(|_| is_more);
+            let next = if ask.twist.stuck_cursor { Some(self.after.unwrap_or(0)) } else { last };
+            if let Some(next) = next {
+                json.text("next_cursor", &base64(next.to_string().as_bytes()));
+            }
+            json.close('}');
+        }
+        Answer::json(200, json.done()).header("cache-control", "max-age=300")
+    }
+
     /// Writes one page of `rows`, which come by ascending number.
     fn write<R>(
         &self,

@@ -4,6 +4,7 @@
 //! `/books`; the hash is the venue's own rule; limits delay first and refuse then.
 
 mod clob;
+mod events;
 mod gamma;
 mod hash;
 mod stream;
@@ -23,6 +24,8 @@ use crate::text::pair;
 use crate::universe::{Names, Universe, Usual};
 use crate::venue::{Answer, Ask, Opened, Venue, VenueSpec, is_default_user_agent};
 use crate::ws::floor::Floor;
+
+pub use events::EventRoll;
 
 pub(crate) static SPEC: VenueSpec = VenueSpec {
     id: "polymarket",
@@ -50,6 +53,8 @@ pub struct PolymarketRules {
     pub user_agent_check: bool,
     /// Tokens a connection may have subscribed to; beyond it the first books silently stay away.
     pub first_books_max: usize,
+    /// Events as a plain roll instead of those that the markets make.
+    pub roll: EventRoll,
 }
 
 impl Default for PolymarketRules {
@@ -62,6 +67,7 @@ impl Default for PolymarketRules {
             poison: None,
             user_agent_check: true,
             first_books_max: 750,
+            roll: EventRoll::default(),
         }
     }
 }
@@ -77,6 +83,7 @@ fn open(config: &SimConfig, clock: &Arc<dyn Clock>) -> Opened {
     let polymarket = Polymarket {
         universe,
         rules: config_here.rules.clone(),
+        roll: events::Roll::new(&config_here.rules.roll),
         spare: Mutex::default(),
         floor: Arc::clone(&floor),
     };
@@ -136,6 +143,7 @@ type Roll = crate::universe::Roll<PolymarketNames>;
 struct Polymarket {
     universe: Arc<Universe<PolymarketNames>>,
     rules: PolymarketRules,
+    roll: Option<events::Roll>,
     /// Where answers for many were written before; fresh memory for a megabyte costs as much as filling it.
     spare: Mutex<VecDeque<BytesMut>>,
     floor: Arc<Floor>,
