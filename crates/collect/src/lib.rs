@@ -34,3 +34,4 @@ pub use send_error::{Phase, SendError};
 pub use snapshot_file::{KeptReason, Loaded, SnapshotFile, snapshot_path};
 pub use stats::PollCounts;
 pub use tally::CourierCounts;
+pub use tls::prefer_ring;

@@ -11,6 +11,13 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::send_error::SendError;
 
+/// Makes ring the cryptography of whoever in this process asks for none by name. Where several are built in (the lake's
+/// libraries bring another), such a one would panic. The first call counts.
+pub fn prefer_ring() {
+    // It is installed already: by us, or by somebody who knew better.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
 /// The client's side of TLS. `extra` are authorities to trust besides the built-in ones, in PEM.
 pub(crate) fn client(extra: &[Vec<u8>]) -> Result<ClientConfig, SendError> {
     let wrong = |reason: String| SendError::Setup { reason };
