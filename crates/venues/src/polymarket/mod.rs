@@ -49,6 +49,8 @@ pub(crate) static SPEC: VenueSpec = VenueSpec {
         Limit::requests("listings", Some("gamma"), 900, 10),
         Limit::requests("events", Some("listings"), 500, 10),
         Limit::requests("markets", Some("listings"), 300, 10),
+        // Our own: what a backfill of all events takes of them at most.
+        Limit::requests("backfill", Some("events"), 40, 1),
     ],
     start: Start { inflight: 4, spacing: Duration::ZERO },
     abilities: &[Ability::Discovers, Ability::PollsOne, Ability::PollsMany(BOOKS_MAX)],
