@@ -116,6 +116,16 @@ macro_rules! promises {
 
 promises!(connectors, tokens, jobs, leases, candles, checklist);
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claims() {
+    let server = Server::start();
+    let make = async |jobs| {
+        let rig = Box::new(MongoRig::new(&server).await) as Box<dyn Rig>;
+        conformance::claims::of_store(rig, jobs).await
+    };
+    conformance::claims::all(&make).await;
+}
+
 async fn rig() -> MongoRig {
     MongoRig::new(&Server::start()).await
 }

@@ -37,6 +37,11 @@ async fn leases() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claims() {
+    conformance::claims::all(&async |jobs| conformance::claims::of_store(make().await, jobs).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn candles() {
     conformance::candles::all(&make).await;
 }

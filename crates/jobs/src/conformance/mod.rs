@@ -7,7 +7,8 @@
 //! ```
 //!
 //! A failed promise panics and names itself, as a test does. A store with some of the abilities runs the parts it has:
-//! [`connectors`], [`tokens`], [`jobs`], [`leases`], [`candles`]; [`checklist`] is S2's list of what must be true.
+//! [`connectors`], [`tokens`], [`jobs`], [`leases`], [`candles`]; [`checklist`] is S2's list of what must be true. [`claims`] is
+//! for any table of leased jobs, a [`Store`] or not.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +25,7 @@ use crate::time::from_ms;
 
 pub mod candles;
 pub mod checklist;
+pub mod claims;
 pub mod connectors;
 pub mod jobs;
 pub mod leases;
@@ -51,6 +53,7 @@ pub async fn all(make: impl AsyncFn() -> Box<dyn Rig>) {
     tokens::all(&make).await;
     jobs::all(&make).await;
     leases::all(&make).await;
+    claims::all(&async |jobs| claims::of_store(make().await, jobs).await).await;
     candles::all(&make).await;
     checklist::all(&make).await;
 }
