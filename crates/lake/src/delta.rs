@@ -1,0 +1,294 @@
+//! The table as it lies in the storage: log entries and data files.
+//!
+//! ```text
+//! _meta/backfill_jobs_events/
+//!   _delta_log/00000000000000000057.json          what version 57 did: who leased, renewed, ended what; one file out, one in
+//!   _delta_log/00000000000000000100.checkpoint.parquet   every hundred versions
+//!   part-00000-….snappy.parquet                   every row
+//! ```
+//!
+//! Log entries are written and read here; opening, making, checkpoints and cleaning are the `deltalake` crate's. What is
+//! written, and what to do when somebody was quicker, is decided in [`crate::table`].
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use catchment_model::UnixMs;
+use deltalake_core::DeltaTable;
+use deltalake_core::kernel::transaction::CommitData;
+use deltalake_core::kernel::{Action, Add, CommitInfo, Remove};
+use deltalake_core::logstore::{
+    LogStore, LogStoreRef, StorageConfig, commit_uri_from_version, default_logstore,
+};
+use deltalake_core::operations::create::CreateBuilder;
+use deltalake_core::protocol::{DeltaOperation, SaveMode};
+use object_store::prefix::PrefixStore;
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, path::Path};
+
+use crate::columns::{self, COLUMNS};
+use crate::error::LakeError;
+use crate::ledger::Ledger;
+use crate::note::Note;
+use crate::place::Place;
+
+/// A checkpoint so often.
+pub(crate) const CHECKPOINT_EVERY: u64 = 100;
+/// So many entries are read one by one before the table is opened anew instead.
+const ENTRIES_MAX: u32 = 64;
+
+/// A version of the table: its number, its files, its rows.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Version {
+    pub(crate) number: u64,
+    pub(crate) files: Vec<DataFile>,
+    pub(crate) ledger: Ledger,
+}
+
+/// A file of rows, as the log names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DataFile {
+    path: String,
+    size: i64,
+}
+
+/// The storage of one table.
+pub(crate) struct DeltaFiles {
+    place: Place,
+    log: LogStoreRef,
+    store: Arc<dyn ObjectStore>,
+}
+
+impl DeltaFiles {
+    pub(crate) fn at(place: &Place) -> Self {
+        let store: Arc<dyn ObjectStore> =
+            Arc::new(PrefixStore::new(Arc::clone(place.store()), place.path("")));
+        let config = StorageConfig::default();
+        let log = default_logstore(Arc::clone(&store), Arc::clone(place.store()), place.url(), &config);
+        Self { place: place.clone(), log, store }
+    }
+
+    /// Where it is, for people.
+    pub(crate) fn shown(&self) -> String {
+        self.place.shown().to_owned()
+    }
+
+    /// The table, for the `deltalake` crate's own operations.
+    pub(crate) fn open(&self) -> DeltaTable {
+        DeltaTable::new(Arc::clone(&self.log))
+    }
+
+    /// Version 0: the columns and the rows of a file in one commit. False if somebody was quicker.
+    pub(crate) async fn create(&self, file: &DataFile, now: UnixMs) -> Result<bool, LakeError> {
+        let mut builder = CreateBuilder::new().with_log_store(Arc::clone(&self.log));
+        for (name, kind) in &COLUMNS {
+            builder = builder.with_column(*name, columns::delta_type(kind), true, None);
+        }
+        let made = builder
+            .with_table_name("backfill_jobs_events")
+            .with_comment("Jobs of the events backfill, written by catchment")
+            .with_save_mode(SaveMode::ErrorIfExists)
+            .with_configuration([
+                ("delta.checkpointInterval", Some(CHECKPOINT_EVERY.to_string())),
+                ("delta.deletedFileRetentionDuration", Some("interval 1 days".to_owned())),
+                ("delta.logRetentionDuration", Some("interval 30 days".to_owned())),
+            ])
+            .with_actions([add_action(file, now)])
+            .await;
+        match made {
+            Ok(_) => Ok(true),
+            // Ours after an answer that was lost, or somebody else's: the newest state says it all.
+            Err(_) if self.store.head(&commit_uri_from_version(Some(0))).await.is_ok() => Ok(false),
+            Err(error) => Err(LakeError::delta(format!("making the table at {}", self.shown()), &error)),
+        }
+    }
+
+    /// Writes rows under that name, which nobody else has.
+    pub(crate) async fn put_rows(&self, path: String, ledger: &Ledger) -> Result<DataFile, LakeError> {
+        let bytes = columns::write(&ledger.jobs)?;
+        let size = i64::try_from(bytes.len()).unwrap_or(i64::MAX);
+        let put = self.store.put(&Path::from(path.as_str()), bytes.into()).await;
+        put.map_err(|error| LakeError::store("writing the rows of the table of jobs", &error))?;
+        Ok(DataFile { path, size })
+    }
+
+    /// Removes a file that no log will ever name. If it cannot be, it is removed with the old ones.
+    pub(crate) async fn discard(&self, file: &DataFile) {
+        let _ = self.store.delete(&Path::from(file.path.as_str())).await;
+    }
+
+    /// Creates an entry if there is none of that version.
+    pub(crate) async fn create_entry(&self, version: u64, entry: &Bytes) -> Result<(), object_store::Error> {
+        let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+        let at = commit_uri_from_version(Some(version));
+        self.store.put_opts(&at, entry.clone().into(), options).await.map(drop)
+    }
+
+    /// The entry of a version, if there is one.
+    pub(crate) async fn read_entry(&self, version: u64) -> Result<Option<Bytes>, LakeError> {
+        let what = || format!("reading version {version} of the table of jobs");
+        match self.store.get(&commit_uri_from_version(Some(version))).await {
+            Ok(found) => found.bytes().await.map(Some).map_err(|error| LakeError::store(what(), &error)),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(LakeError::store(what(), &error)),
+        }
+    }
+
+    /// The newest version, by the entries that came after one that is known; none if none has come.
+    pub(crate) async fn newer(&self, known: &Version) -> Result<Option<Version>, LakeError> {
+        let (mut number, mut files) = (known.number, known.files.clone());
+        for _ in 0..ENTRIES_MAX {
+            let Some(entry) = self.read_entry(number + 1).await? else {
+                if number == known.number {
+                    return Ok(None);
+                }
+                return match self.read_rows(&files).await {
+                    Ok(ledger) => Ok(Some(Version { number, files, ledger })),
+                    // Replaced and removed while we looked: what is newest now?
+                    Err(_) => self.newest().await.map(Some),
+                };
+            };
+            match apply(&entry, &mut files) {
+                Some(()) => number += 1,
+                None => return self.newest().await.map(Some),
+            }
+        }
+        self.newest().await.map(Some)
+    }
+
+    /// Opens the table from its newest checkpoint on, and looks whether it is one of ours.
+    pub(crate) async fn newest(&self) -> Result<Version, LakeError> {
+        let told = |error| LakeError::delta(format!("opening the table at {}", self.shown()), &error);
+        if !self.log.is_delta_table_location().await.map_err(told)? {
+            return Err(LakeError::NoTable { place: self.shown() });
+        }
+        let mut table = self.open();
+        table.load().await.map_err(told)?;
+        let state = table.snapshot().map_err(told)?;
+        let foreign = |reason: String| LakeError::Foreign { place: self.shown(), reason };
+        let schema = state.schema();
+        for (name, kind) in &COLUMNS {
+            match schema.field(name) {
+                Some(field) if *field.data_type() == columns::delta_type(kind) => {}
+                Some(field) => {
+                    return Err(foreign(format!("its column {name} is {}, not {kind}", field.data_type())));
+                }
+                None => return Err(foreign(format!("it has no column {name}"))),
+            }
+        }
+        if schema.fields().count() != COLUMNS.len() {
+            return Err(foreign("it has further columns, which would be lost".to_owned()));
+        }
+        if !state.metadata().partition_columns().is_empty() {
+            return Err(foreign("it is partitioned".to_owned()));
+        }
+        let mut files = Vec::new();
+        for file in state.log_data().iter() {
+            if file.deletion_vector_descriptor().is_some() {
+                let reason = "it has deletion vectors; rewrite it without them (REORG TABLE … APPLY (PURGE))";
+                return Err(foreign(reason.to_owned()));
+            }
+            files.push(DataFile { path: file.path().into_owned(), size: file.size() });
+        }
+        let number = state.version();
+        let ledger = self.read_rows(&files).await?;
+        Ok(Version { number, files, ledger })
+    }
+
+    /// The rows as they were written by a version, with the time of the commit; none where the log or the file is gone.
+    pub(crate) async fn written_by(&self, version: u64) -> Result<Option<(UnixMs, Ledger)>, LakeError> {
+        let Some(entry) = self.read_entry(version).await? else { return Ok(None) };
+        let mut files = Vec::new();
+        let mut time = UnixMs::new(0).expect("zero is a time");
+        for action in lines(&entry).filter_map(|line| serde_json::from_slice(line).ok()) {
+            match action {
+                Action::CommitInfo(info) => {
+                    time = info.timestamp.and_then(|ms| UnixMs::new(ms).ok()).unwrap_or(time);
+                }
+                Action::Add(add) => files.push(DataFile { path: add.path, size: add.size }),
+                _ => {}
+            }
+        }
+        if files.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some((time, self.read_rows(&files).await?)))
+    }
+
+    async fn read_rows(&self, files: &[DataFile]) -> Result<Ledger, LakeError> {
+        let mut jobs = Vec::new();
+        for file in files {
+            let what = || format!("reading {} of the table of jobs", file.path);
+            let found = self.store.get(&Path::from(file.path.as_str())).await;
+            let found = found.map_err(|error| LakeError::store(what(), &error))?;
+            let bytes = found.bytes().await.map_err(|error| LakeError::store(what(), &error))?;
+            let rows = columns::read(bytes);
+            jobs.extend(rows.map_err(|reason| LakeError::Foreign { place: self.shown(), reason })?);
+        }
+        Ok(Ledger::new(jobs))
+    }
+}
+
+/// The log entry that replaces a version's files by this one.
+pub(crate) fn entry(old: &Version, file: &DataFile, note: Note, now: UnixMs) -> Result<Bytes, LakeError> {
+    let info = CommitInfo {
+        timestamp: Some(now.get()),
+        operation: Some(note.operation.to_owned()),
+        operation_parameters: Some(note.parameters.into_iter().collect()),
+        read_version: Some(old.number),
+        is_blind_append: Some(false),
+        engine_info: Some(concat!("catchment:", env!("CARGO_PKG_VERSION")).to_owned()),
+        ..CommitInfo::default()
+    };
+    let mut actions = vec![Action::CommitInfo(info)];
+    actions.extend(old.files.iter().map(|old| {
+        Action::Remove(Remove {
+            path: old.path.clone(),
+            data_change: true,
+            deletion_timestamp: Some(now.get()),
+            extended_file_metadata: Some(true),
+            partition_values: Some(Default::default()),
+            size: Some(old.size),
+            ..Remove::default()
+        })
+    }));
+    actions.push(add_action(file, now));
+    let operation = DeltaOperation::Update { predicate: None };
+    let data = CommitData::new(actions, operation, Default::default(), Vec::new());
+    data.get_bytes().map_err(|error| LakeError::Rows { reason: error.to_string() })
+}
+
+fn add_action(file: &DataFile, now: UnixMs) -> Action {
+    Action::Add(Add {
+        path: file.path.clone(),
+        partition_values: Default::default(),
+        size: file.size,
+        modification_time: now.get(),
+        data_change: true,
+        stats: None,
+        tags: None,
+        deletion_vector: None,
+        base_row_id: None,
+        default_row_commit_version: None,
+        clustering_provider: None,
+    })
+}
+
+/// What an entry does to the list of files. None where it does more than that, or cannot be read: then the table is opened.
+fn apply(entry: &Bytes, files: &mut Vec<DataFile>) -> Option<()> {
+    for line in lines(entry) {
+        match serde_json::from_slice(line).ok()? {
+            Action::Add(add) if add.deletion_vector.is_some() => return None,
+            Action::Add(add) => files.push(DataFile { path: add.path, size: add.size }),
+            Action::Remove(remove) => files.retain(|file| file.path != remove.path),
+            Action::CommitInfo(_) | Action::Txn(_) => {}
+            Action::Metadata(_) | Action::Protocol(_) | Action::Cdc(_) | Action::DomainMetadata(_) => {
+                return None;
+            }
+        }
+    }
+    Some(())
+}
+
+fn lines(entry: &Bytes) -> impl Iterator<Item = &[u8]> {
+    entry.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty())
+}

@@ -1,0 +1,125 @@
+//! What goes wrong with a lake, named by what a person or the caller does next.
+
+use deltalake_core::DeltaTableError;
+
+/// Why it could not be done.
+#[derive(Debug, thiserror::Error)]
+pub enum LakeError {
+    /// The place is not one, or there is no way in.
+    #[error("{place} cannot be used as a lake: {reason}")]
+    Place {
+        /// As the user wrote it, without anything secret.
+        place: String,
+        /// Why not.
+        reason: String,
+    },
+    /// There is no table of jobs yet.
+    #[error("there is no table of jobs at {place}; `catchment backfill events setup` makes it")]
+    NoTable {
+        /// Where it was looked for.
+        place: String,
+    },
+    /// There is a table, and it is not ours to write.
+    #[error("the table at {place} is not one of jobs as catchment writes them: {reason}")]
+    Foreign {
+        /// Where.
+        place: String,
+        /// What is different.
+        reason: String,
+    },
+    /// The storage did not do what was asked of it.
+    #[error("{what}: {reason}")]
+    Storage {
+        /// What was asked.
+        what: String,
+        /// What it said, without anything secret.
+        reason: String,
+        /// Trying again may help.
+        may_pass: bool,
+    },
+    /// Others were quicker every time.
+    #[error(
+        "the table changed {tries} times while it was to be changed; there are too many workers for this storage"
+    )]
+    Crowded {
+        /// How often it was tried.
+        tries: u32,
+    },
+    /// Something of ours is wrong: rows could not be written as a file.
+    #[error("the rows cannot be written: {reason}")]
+    Rows {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl LakeError {
+    /// Whether waiting and trying again may help.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Storage { may_pass: true, .. } | Self::Crowded { .. })
+    }
+
+    pub(crate) fn store(what: impl Into<String>, error: &object_store::Error) -> Self {
+        use object_store::Error::{Generic, JoinError, NotFound, PermissionDenied, Unauthenticated};
+        let may_pass = matches!(error, Generic { .. } | JoinError { .. });
+        let reason = match error {
+            NotFound { .. } => "it is not there".to_owned(),
+            PermissionDenied { .. } | Unauthenticated { .. } => {
+                format!("the storage does not let us in ({}); see docs/lake.md on signing in", chain(error))
+            }
+            _ => chain(error),
+        };
+        Self::Storage { what: what.into(), reason: without_secrets(&reason), may_pass }
+    }
+
+    pub(crate) fn delta(what: impl Into<String>, error: &DeltaTableError) -> Self {
+        let what = what.into();
+        match error {
+            DeltaTableError::ObjectStore { source } => Self::store(what, source),
+            other => Self::Storage { what, reason: without_secrets(&chain(other)), may_pass: true },
+        }
+    }
+}
+
+/// The error and what it came from, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text.replace(['\n', '\r'], " ")
+}
+
+/// Addresses without their queries: a shared access signature is one.
+pub(crate) fn without_secrets(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    for word in text.split_inclusive(char::is_whitespace) {
+        match word.find("://").and_then(|_| word.find('?')) {
+            Some(query) => {
+                clean.push_str(&word[..query]);
+                clean.push_str("?…");
+                clean.extend(word.chars().last().filter(|last| last.is_whitespace()));
+            }
+            None => clean.push_str(word),
+        }
+    }
+    clean
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signature_in_an_address_is_not_told() {
+        let told = without_secrets("PUT https://a.blob.core.windows.net/c/x?sv=1&sig=SECRET failed");
+        assert_eq!(told, "PUT https://a.blob.core.windows.net/c/x?… failed");
+        assert_eq!(without_secrets("is this so? yes"), "is this so? yes");
+    }
+}

@@ -1,0 +1,177 @@
+//! A place in some storage: a folder, Azure (`abfss://`, `az://`) or S3 (`s3://`).
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::aws::AmazonS3Builder;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
+use url::Url;
+
+use crate::error::{LakeError, without_secrets};
+use crate::sign_in::{Access, Emulator, azure};
+
+/// A folder, or what is one elsewhere.
+#[derive(Clone)]
+pub struct Place {
+    store: Arc<dyn ObjectStore>,
+    base: Path,
+    url: Url,
+    shown: String,
+    folder: Option<PathBuf>,
+    emulator: Option<Arc<Emulator>>,
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Place").field(&self.shown).finish()
+    }
+}
+
+impl Place {
+    /// The place of that address. Connects to nobody yet.
+    pub fn open(address: &str, access: &Access) -> Result<Self, LakeError> {
+        Self::open_with(address, access, &|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+    }
+
+    fn open_with(
+        address: &str,
+        access: &Access,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, LakeError> {
+        let wrong = |reason: String| LakeError::Place { place: without_secrets(address), reason };
+        let scheme = address.split_once("://").map(|(scheme, _)| scheme);
+        let Some(scheme) = scheme.filter(|scheme| *scheme != "file") else {
+            let folder = address.strip_prefix("file://").unwrap_or(address);
+            let folder = std::path::absolute(folder).map_err(|error| wrong(error.to_string()))?;
+            return Self::on_folder(folder).map_err(wrong);
+        };
+        let mut url = Url::parse(address).map_err(|error| wrong(error.to_string()))?;
+        if url.query().is_some() || url.password().is_some() {
+            return Err(wrong(
+                "a place has no query and no password; secrets come from the environment".to_owned(),
+            ));
+        }
+        if !url.path().ends_with('/') {
+            url.set_path(&format!("{}/", url.path()));
+        }
+        let base = Path::from_url_path(url.path()).map_err(|error| wrong(error.to_string()))?;
+        let shown = address.trim_end_matches('/').to_owned();
+        let told = |error: object_store::Error| wrong(without_secrets(&error.to_string()));
+        match scheme {
+            "abfss" | "abfs" | "az" | "azure" | "adl" => {
+                let (store, emulator) = azure(address, &url, access, env).map_err(wrong)?;
+                let store: Arc<dyn ObjectStore> = store;
+                Ok(Self { store, base, url, shown, folder: None, emulator: emulator.map(Arc::new) })
+            }
+            "s3" | "s3a" => {
+                let builder = AmazonS3Builder::from_env().with_url(address).with_retry(retries());
+                let store: Arc<dyn ObjectStore> =
+                    Arc::new(builder.with_client_options(deadlines()).build().map_err(told)?);
+                Ok(Self { store, base, url, shown, folder: None, emulator: None })
+            }
+            _ => Err(wrong("it is neither a folder nor abfss://, az:// or s3://".to_owned())),
+        }
+    }
+
+    fn on_folder(folder: PathBuf) -> Result<Self, String> {
+        let url = Url::from_directory_path(&folder).map_err(|()| "it is no folder's path".to_owned())?;
+        let base = Path::from_url_path(url.path()).map_err(|error| error.to_string())?;
+        let shown = folder.display().to_string();
+        let store = Arc::new(LocalFileSystem::new());
+        Ok(Self { store, base, url, shown, folder: Some(folder), emulator: None })
+    }
+
+    /// Makes what must be there before anything is written: the folder, or the emulator's container.
+    pub async fn prepare(&self) -> Result<(), LakeError> {
+        let wrong = |reason: String| LakeError::Place { place: self.shown.clone(), reason };
+        if let Some(folder) = &self.folder {
+            std::fs::create_dir_all(folder).map_err(|error| wrong(error.to_string()))?;
+        }
+        match &self.emulator {
+            Some(emulator) => emulator.make_container().await.map_err(wrong),
+            None => Ok(()),
+        }
+    }
+
+    /// The storage; its root is the container's, the bucket's or the machine's.
+    pub fn store(&self) -> &Arc<dyn ObjectStore> {
+        &self.store
+    }
+
+    /// Where something of this place is in the storage.
+    pub fn path(&self, inner: &str) -> Path {
+        self.base.parts().chain(Path::from(inner).parts()).collect()
+    }
+
+    /// The same for people, and for `payload_path`.
+    pub fn show(&self, inner: &str) -> String {
+        format!("{}/{inner}", self.shown)
+    }
+
+    /// The place itself, for people.
+    pub fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    /// Its address; ends with a slash.
+    pub(crate) fn url(&self) -> &Url {
+        &self.url
+    }
+}
+
+/// What the storage gets to answer.
+pub(crate) fn deadlines() -> ClientOptions {
+    ClientOptions::new().with_timeout(Duration::from_secs(60)).with_connect_timeout(Duration::from_secs(5))
+}
+
+/// How often the storage is asked again by itself, before the error is ours.
+pub(crate) fn retries() -> RetryConfig {
+    let backoff = BackoffConfig {
+        init_backoff: Duration::from_millis(50),
+        max_backoff: Duration::from_secs(5),
+        base: 2.0,
+    };
+    RetryConfig { backoff, max_retries: 8, retry_timeout: Duration::from_secs(60) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sign_in::SignIn;
+
+    #[test]
+    fn a_place_that_is_none_is_named_and_tells_no_secret() {
+        let told = |address: &str, sign_in| {
+            let access = Access { sign_in, emulator: None };
+            Place::open_with(address, &access, &|_| None).unwrap_err().to_string()
+        };
+        assert!(told("ftp://x/y", SignIn::Auto).contains("neither a folder nor"));
+        let signed = told("az://c/x?sig=SECRET", SignIn::Auto);
+        assert!(
+            signed.contains("secrets come from the environment") && !signed.contains("SECRET"),
+            "{signed}"
+        );
+        let address = "abfss://c@a.dfs.core.windows.net/bronze";
+        assert!(told(address, SignIn::Key).contains("needs AZURE_STORAGE_ACCOUNT_KEY"));
+        assert!(told(address, SignIn::Environment).contains("needs AZURE_TENANT_ID"));
+    }
+
+    #[test]
+    fn each_kind_of_place_knows_where_its_things_are() {
+        let env = |name: &str| (name == "AZURE_STORAGE_ACCOUNT_KEY").then(|| "a2V5".to_owned());
+        let check = |address: &str, path: &str, url: &str| {
+            let place = Place::open_with(address, &Access::default(), &env).unwrap();
+            assert_eq!(place.path("t/x").to_string(), path);
+            assert_eq!(place.url().as_str(), url);
+            assert_eq!(place.show("x"), format!("{address}/x"));
+        };
+        check("/data/lake", "data/lake/t/x", "file:///data/lake/");
+        let azure = "abfss://c@a.dfs.core.windows.net/bronze";
+        check(azure, "bronze/t/x", &format!("{azure}/"));
+        check("s3://bucket", "t/x", "s3://bucket/");
+    }
+}
