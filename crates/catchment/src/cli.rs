@@ -99,6 +99,10 @@ pub(crate) enum Command {
     #[cfg(feature = "redis")]
     #[command(subcommand)]
     Fleet(FleetCommand),
+    /// Fetch history, job by job, onto a lake
+    #[cfg(feature = "lake")]
+    #[command(subcommand)]
+    Backfill(crate::backfill::BackfillCommand),
 
     /// Measure this machine and how close Catchment comes to it
     ///
@@ -106,6 +110,17 @@ pub(crate) enum Command {
     /// Exits with 1 if a goal is missed.
     #[cfg(feature = "bench")]
     Bench(catchment_bench::BenchArgs),
+}
+
+impl Command {
+    /// What is told where `CATCHMENT_LOG` says nothing.
+    pub(crate) fn log_default(&self) -> &'static str {
+        match self {
+            #[cfg(feature = "lake")]
+            Self::Backfill(command) if command.is_verbose() => "warn,catchment_lake=info",
+            _ => "warn",
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]

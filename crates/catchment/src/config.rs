@@ -5,6 +5,7 @@
 //! means, and a test holds it to the defaults in the code.
 
 mod api;
+mod backfill;
 #[cfg(feature = "redis")]
 pub(crate) mod fleet;
 mod jobs;
@@ -28,6 +29,8 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::api::ApiConfig;
 use self::api::ApiToml;
+use self::backfill::BackfillToml;
+pub(crate) use self::backfill::EventsConfig;
 pub(crate) use self::jobs::{JobVenue, JobsConfig, StoreConfig, StorePlace};
 use self::jobs::{JobsToml, StoreToml};
 pub(crate) use self::mongo::MongoPlace;
@@ -52,6 +55,9 @@ pub(crate) struct Config {
     pub(crate) store: StoreConfig,
     /// Who works on jobs here, if anybody does.
     pub(crate) jobs: Option<JobsConfig>,
+    /// Where the events backfill keeps things.
+    #[cfg_attr(not(feature = "lake"), allow(dead_code))]
+    pub(crate) events: EventsConfig,
     pub(crate) spool: SpoolConfig,
     pub(crate) spool_enabled: bool,
     pub(crate) dedup: Option<DedupConfig>,
@@ -127,6 +133,7 @@ struct ConfigToml {
     streams: Vec<StreamToml>,
     store: StoreToml,
     jobs: JobsToml,
+    backfill: BackfillToml,
     persistence: PersistenceToml,
     sinks: Vec<SinkToml>,
     #[cfg(feature = "redis")]
@@ -143,6 +150,7 @@ impl Default for ConfigToml {
             streams: Vec::new(),
             store: StoreToml::default(),
             jobs: JobsToml::default(),
+            backfill: BackfillToml::default(),
             persistence: PersistenceToml::default(),
             sinks: vec![SinkToml::default()],
             #[cfg(feature = "redis")]
@@ -376,6 +384,7 @@ impl ConfigToml {
             streams,
             store: self.store.check(&self.data_dir)?,
             jobs,
+            events: self.backfill.check(&self.data_dir)?,
             spool: self.persistence.spool.check(&self.data_dir)?,
             spool_enabled,
             dedup: self.persistence.dedup.check()?,

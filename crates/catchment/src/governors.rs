@@ -12,8 +12,8 @@ use catchment_governor::{
     Budget, Family, Governor, Limits, MakeLimiter, MemoryBudget, Notebook, Open, Parts, Settings, WindowSpec,
 };
 use catchment_model::Clock;
-use catchment_venues::Opened;
 use catchment_venues::stream::Descriptor;
+use catchment_venues::{Opened, VenueSpec};
 
 use crate::config::{LimiterKind, Speed, VenueConfig};
 use crate::jobs::Accounts;
@@ -29,14 +29,21 @@ pub(crate) async fn open(
     clock: &Arc<dyn Clock>,
     seed: u64,
 ) -> anyhow::Result<Governor> {
-    let mut families = catchment_collect::families_of(venue.spec, opened);
-    let more = streams.map(stream::families_of).unwrap_or_default();
-    families.extend(more.into_iter().filter(|family| {
-        let is_known = venue.spec.limits.iter().any(|limit| limit.family == family.name);
-        !is_known
-    }));
+    let families = families_of(venue.spec, opened, streams);
     start(venue.spec.id, families, &venue.speed, venue.spec.start.spacing, accounts, notebook, clock, seed)
         .await
+}
+
+/// The families of a venue that is polled, and of its streams if it is streamed too. Everybody who shares its account has the
+/// same, in the same order.
+pub(crate) fn families_of(spec: &VenueSpec, opened: &Opened, streams: Option<&Descriptor>) -> Vec<Family> {
+    let mut families = catchment_collect::families_of(spec, opened);
+    let more = streams.map(stream::families_of).unwrap_or_default();
+    families.extend(more.into_iter().filter(|family| {
+        let is_known = spec.limits.iter().any(|limit| limit.family == family.name);
+        !is_known
+    }));
+    families
 }
 
 /// Opens the governor of a venue that is described in a file: only streamed, or asked for its history.

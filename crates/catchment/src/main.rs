@@ -1,6 +1,8 @@
 //! The binary. Data goes to standard output, talk to standard error; it exits with 0 when it did what was asked, 1 when
 //! it looked and found something wanting, 2 when it could not.
 
+#[cfg(feature = "lake")]
+mod backfill;
 mod check;
 mod cli;
 mod config;
@@ -41,7 +43,8 @@ const COULD_NOT: u8 = 2;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    start_logging();
+    catchment_collect::prefer_ring();
+    start_logging(cli.command.log_default());
     let code = match run(cli) {
         Ok(code) => code,
         Err(error) => {
@@ -69,15 +72,17 @@ fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Store(StoreCommand::Migrate { config, json }) => store::migrate(&config.read()?, json),
         #[cfg(feature = "redis")]
         Command::Fleet(command) => fleet::run(&command),
+        #[cfg(feature = "lake")]
+        Command::Backfill(command) => backfill::run(&command),
         #[cfg(feature = "bench")]
         Command::Bench(args) => catchment_bench::run(args),
     }
 }
 
-/// `CATCHMENT_LOG` chooses what is told (`debug`, `catchment_pipeline=trace`, …); without it: warnings and worse.
-fn start_logging() {
+/// `CATCHMENT_LOG` chooses what is told (`debug`, `catchment_pipeline=trace`, …); without it what the command wants: warnings and worse.
+fn start_logging(default: &str) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("CATCHMENT_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -84,6 +84,8 @@ const KEYS: &[Key] = &[
     optional("[[jobs.pairs]]", "timeframes", r#"["1m"]"#, "which candles: 1s 1m 3m 5m 15m 30m 1h 2h 4h 6h 8h 12h 1d 3d 1w 2w 1M, as far as the venue has them"),
     optional("[[jobs.pairs]]", "history", "true", "fetch those of the past, too"),
     optional("[[jobs.pairs]]", "since", r#""2020-01-01""#, "from when on; default: from the first the venue has"),
+    optional("[backfill.events]", "table", r#""data/_meta/backfill_jobs_events""#, "the Delta table of `backfill events`: a folder, abfss://…, az://… or s3://…; default: in data_dir"),
+    optional("[backfill.events]", "bronze", r#""data/bronze/polymarket/events""#, "its files: <bronze>/mode=backfill/ingest_date=YYYY-MM-DD/*.jsonl; likewise"),
     key("[persistence]", "memory_mb", "64", "what may be in memory on its way into the spool and to the sinks; a stalled sink then reads from disk"),
     key("[persistence]", "mongo_uri", r#""mongodb://localhost:27017""#, "where [[sinks]] kind = \"mongo\" writes; may hold a password, which is never shown. CATCHMENT_MONGO_URI in the environment comes before it"),
     optional("[persistence]", "mongo_uri_file", r#""/etc/catchment/mongo_uri""#, "a file that holds the connection string instead"),
