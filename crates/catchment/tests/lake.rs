@@ -16,6 +16,7 @@ use std::time::Duration;
 use catchment_lake::azurite::Azurite;
 use catchment_model::SystemClock;
 use catchment_sim::{EventRoll, LimitModel, LimitRule, Sim, SimConfig};
+use lossy_storage::Losses;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -187,7 +188,9 @@ async fn killed_workers_on_a_storage_that_loses_answers_lose_and_double_nothing(
     let mut site = Site::start(events, true, 0).await;
     let dir = tempfile::tempdir().unwrap();
     let azurite = Azurite::start(dir.path()).unwrap();
-    let (address, counts) = lossy_storage::start(azurite.address(), 25).await;
+    // The client's patience is a minute, so that is for the long form.
+    let losses = Losses { every: 25, silent_every: if is_long() { 10 } else { 0 } };
+    let (address, counts) = lossy_storage::start(azurite.address(), losses).await;
     site.place = "abfss://lake@devstoreaccount1.dfs.core.windows.net/bronze".to_owned();
     site.emulator = Some(address);
     let max_offset = (jobs * 500 - 500).to_string();
@@ -209,10 +212,11 @@ async fn killed_workers_on_a_storage_that_loses_answers_lose_and_double_nothing(
     let found = site.check(events).await;
     let count = |n: &std::sync::atomic::AtomicU64| n.load(Ordering::Relaxed);
     eprintln!(
-        "{kills} kills; storage: {} requests, {} refused, {} answers swallowed; {found}",
+        "{kills} kills; storage: {} requests, {} refused, {} answers swallowed, {} of them waited for; {found}",
         count(&counts.requests),
         count(&counts.refused),
-        count(&counts.swallowed)
+        count(&counts.swallowed),
+        count(&counts.silent)
     );
     assert!(count(&counts.refused) > 0 && count(&counts.swallowed) > 0);
 }

@@ -158,7 +158,12 @@ impl DeltaFiles {
     /// Opens the table from its newest checkpoint on, and looks whether it is one of ours.
     pub(crate) async fn newest(&self) -> Result<Version, LakeError> {
         let told = |error| LakeError::delta(format!("opening the table at {}", self.shown()), &error);
-        if !self.log.is_delta_table_location().await.map_err(told)? {
+        let is_there = match self.log.is_delta_table_location().await {
+            // Neither is there anything else.
+            Err(error) if is_no_container(&error) => false,
+            found => found.map_err(told)?,
+        };
+        if !is_there {
             return Err(LakeError::NoTable { place: self.shown() });
         }
         let mut table = self.open();
@@ -255,6 +260,12 @@ pub(crate) fn entry(old: &Version, file: &DataFile, note: Note, now: UnixMs) -> 
     let operation = DeltaOperation::Update { predicate: None };
     let data = CommitData::new(actions, operation, Default::default(), Vec::new());
     data.get_bytes().map_err(|error| LakeError::Rows { reason: error.to_string() })
+}
+
+/// Azure and S3 say so in the body of an answer that is otherwise an error like any other.
+fn is_no_container(error: &deltalake_core::DeltaTableError) -> bool {
+    let told = format!("{error} {error:?}");
+    told.contains("ContainerNotFound") || told.contains("NoSuchBucket")
 }
 
 fn add_action(file: &DataFile, now: UnixMs) -> Action {

@@ -1,5 +1,6 @@
 //! A proxy before a storage that loses answers: some requests are answered 503 without being passed on, and of some the answer
-//! is thrown away after the storage has done what was asked.
+//! is thrown away after the storage has done what was asked: the connection is closed, or left silent until the client's patience
+//! is over.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,10 +18,21 @@ pub struct Counts {
     pub refused: AtomicU64,
     /// Done, and the answer thrown away.
     pub swallowed: AtomicU64,
+    /// Of these, with the connection left open.
+    pub silent: AtomicU64,
 }
 
-/// Listens until the runtime ends. Of each `every` requests one is refused and one answer is swallowed.
-pub async fn start(upstream: &str, every: u64) -> (String, Arc<Counts>) {
+/// How often what happens.
+#[derive(Debug, Clone, Copy)]
+pub struct Losses {
+    /// Of so many requests one is refused, and one answer is swallowed.
+    pub every: u64,
+    /// Of so many swallowed answers one is waited for in vain; 0: none.
+    pub silent_every: u64,
+}
+
+/// Listens until the runtime ends.
+pub async fn start(upstream: &str, losses: Losses) -> (String, Arc<Counts>) {
     let upstream: SocketAddr = upstream.trim_start_matches("http://").parse().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
@@ -30,7 +42,7 @@ pub async fn start(upstream: &str, every: u64) -> (String, Arc<Counts>) {
         while let Ok((client, _)) = listener.accept().await {
             let counts = Arc::clone(&shared);
             // Whatever breaks, breaks the connection: that is what it is for.
-            tokio::spawn(async move { serve(client, upstream, every, &counts).await });
+            tokio::spawn(async move { serve(client, upstream, losses, &counts).await });
         }
     });
     (address, counts)
@@ -40,7 +52,7 @@ pub async fn start(upstream: &str, every: u64) -> (String, Arc<Counts>) {
 async fn serve(
     mut client: TcpStream,
     upstream: SocketAddr,
-    every: u64,
+    losses: Losses,
     counts: &Counts,
 ) -> std::io::Result<()> {
     let mut request = Vec::new();
@@ -66,7 +78,7 @@ async fn serve(
         request.extend_from_slice(&chunk[..n]);
     }
     let nth = counts.requests.fetch_add(1, Ordering::Relaxed) + 1;
-    if every > 0 && nth.is_multiple_of(every) {
+    if nth.is_multiple_of(losses.every) {
         counts.refused.fetch_add(1, Ordering::Relaxed);
         let answer = b"HTTP/1.1 503 Server Busy\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
         return client.write_all(answer).await;
@@ -79,8 +91,13 @@ async fn serve(
     server.write_all(&request[first_line..]).await?;
     let mut answer = Vec::new();
     server.read_to_end(&mut answer).await?;
-    if every > 0 && nth % every == every / 2 {
-        counts.swallowed.fetch_add(1, Ordering::Relaxed);
+    if nth % losses.every == losses.every / 2 {
+        let swallowed = counts.swallowed.fetch_add(1, Ordering::Relaxed) + 1;
+        if losses.silent_every > 0 && swallowed.is_multiple_of(losses.silent_every) {
+            counts.silent.fetch_add(1, Ordering::Relaxed);
+            // Until the client hangs up.
+            let _ = client.read(&mut chunk).await?;
+        }
         return Ok(());
     }
     client.write_all(&answer).await?;
