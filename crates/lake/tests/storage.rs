@@ -43,7 +43,7 @@ fn on_folder() -> Place {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_folder_holds_every_promise() {
-    conformance::all(async || -> Box<dyn Rig> { Box::new(on_folder()) }).await;
+    conformance::all(async || Box::new(on_folder()) as Box<dyn Rig>).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -52,10 +52,11 @@ async fn the_azure_emulator_holds_every_promise() {
     let azurite = Azurite::start(dir.path()).unwrap();
     let access = Access { emulator: Some(azurite.address().to_owned()), ..Access::default() };
     let next = AtomicU32::new(0);
-    conformance::all(async || -> Box<dyn Rig> {
+    conformance::all(async || {
         let n = next.fetch_add(1, Ordering::Relaxed);
         let place = format!("abfss://lake{n}@devstoreaccount1.dfs.core.windows.net/bronze");
-        Box::new(Place { lake: Lake::open(&place, &access).unwrap(), clock: clock(), _dir: None })
+        let lake = Lake::open(&place, &access).unwrap();
+        Box::new(Place { lake, clock: clock(), _dir: None }) as Box<dyn Rig>
     })
     .await;
 }
