@@ -81,7 +81,10 @@ impl Site {
     fn worker(&self, name: &str, more: &[&str]) -> Child {
         let base = self.sim.base("polymarket/gamma");
         let mut command = self.command(&["worker", "--json", "--worker-id", name, "--base-url", &base]);
-        command.args(["--rate", &RATE.to_string(), "--idle-sleep", "1"]).args(more);
+        command.args(["--idle-sleep", "1"]).args(more);
+        if !more.contains(&"--rate") {
+            command.args(["--rate", &RATE.to_string()]);
+        }
         command.stdout(Stdio::piped()).spawn().unwrap()
     }
 
@@ -139,13 +142,13 @@ async fn a_walk_by_keyset_brings_both_passes_and_finds_what_is_in_both() {
     assert_eq!((&report["records"], &report["failed"]), (&2_357.into(), &0.into()), "{report}");
     let found = site.check(2_350).await;
     assert_eq!((&found["in_both_passes"], &found["records"]), (&7.into(), &2_357.into()));
-    let left = std::fs::read_dir(format!("{}/_meta/backfill_cursors_events", site.place)).unwrap().count();
+    let left = std::fs::read_dir(format!("{}/polymarket/events/_cursors", site.place)).unwrap().count();
     assert_eq!(left, 0, "cursors are cleared away at the end");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn offsets_that_the_venue_refuses_fail_at_once_and_say_why() {
-    let site = Site::start(9_000, false, 0).await;
+    let site = Site::start(20_000, false, 0).await; // a fifth of them open
     site.json(&["setup", "--json", "--mode", "offset", "--max-offset", "3000"]).await;
     let mut worker = site.worker("w", &[]);
     let status = tokio::task::spawn_blocking(move || worker.wait().unwrap()).await.unwrap();

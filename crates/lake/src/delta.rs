@@ -7,8 +7,9 @@
 //!   part-00000-….snappy.parquet                   every row
 //! ```
 //!
-//! Log entries are written and read here; opening, making, checkpoints and cleaning are the `deltalake` crate's. What is
-//! written, and what to do when somebody was quicker, is decided in [`crate::table`].
+//! Log entries are written and read here; opening, checkpoints and cleaning are the `deltalake` crate's. (Making is not: of two
+//! who make a table at once, its `CreateBuilder` lets the second one add its rows as version 1.) What is written, and what
+//! to do when somebody was quicker, is decided in [`crate::table`].
 
 use std::sync::Arc;
 
@@ -16,14 +17,14 @@ use bytes::Bytes;
 use catchment_model::UnixMs;
 use deltalake_core::DeltaTable;
 use deltalake_core::kernel::transaction::CommitData;
-use deltalake_core::kernel::{Action, Add, CommitInfo, Remove};
+use deltalake_core::kernel::{Action, Add, CommitInfo, PrimitiveType, Remove};
 use deltalake_core::logstore::{
     LogStore, LogStoreRef, StorageConfig, commit_uri_from_version, default_logstore,
 };
-use deltalake_core::operations::create::CreateBuilder;
-use deltalake_core::protocol::{DeltaOperation, SaveMode};
+use deltalake_core::protocol::DeltaOperation;
 use object_store::prefix::PrefixStore;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, path::Path};
+use serde_json::json;
 
 use crate::columns::{self, COLUMNS};
 use crate::error::LakeError;
@@ -31,6 +32,8 @@ use crate::ledger::Ledger;
 use crate::note::Note;
 use crate::place::Place;
 
+/// Who writes, as the log names it.
+const ENGINE: &str = concat!("catchment:", env!("CARGO_PKG_VERSION"));
 /// A checkpoint so often.
 pub(crate) const CHECKPOINT_EVERY: u64 = 100;
 /// So many entries are read one by one before the table is opened anew instead.
@@ -75,31 +78,6 @@ impl DeltaFiles {
     /// The table, for the `deltalake` crate's own operations.
     pub(crate) fn open(&self) -> DeltaTable {
         DeltaTable::new(Arc::clone(&self.log))
-    }
-
-    /// Version 0: the columns and the rows of a file in one commit. False if somebody was quicker.
-    pub(crate) async fn create(&self, file: &DataFile, now: UnixMs) -> Result<bool, LakeError> {
-        let mut builder = CreateBuilder::new().with_log_store(Arc::clone(&self.log));
-        for (name, kind) in &COLUMNS {
-            builder = builder.with_column(*name, columns::delta_type(kind), true, None);
-        }
-        let made = builder
-            .with_table_name("backfill_jobs_events")
-            .with_comment("Jobs of the events backfill, written by catchment")
-            .with_save_mode(SaveMode::ErrorIfExists)
-            .with_configuration([
-                ("delta.checkpointInterval", Some(CHECKPOINT_EVERY.to_string())),
-                ("delta.deletedFileRetentionDuration", Some("interval 1 days".to_owned())),
-                ("delta.logRetentionDuration", Some("interval 30 days".to_owned())),
-            ])
-            .with_actions([add_action(file, now)])
-            .await;
-        match made {
-            Ok(_) => Ok(true),
-            // Ours after an answer that was lost, or somebody else's: the newest state says it all.
-            Err(_) if self.store.head(&commit_uri_from_version(Some(0))).await.is_ok() => Ok(false),
-            Err(error) => Err(LakeError::delta(format!("making the table at {}", self.shown()), &error)),
-        }
     }
 
     /// Writes rows under that name, which nobody else has.
@@ -233,6 +211,46 @@ impl DeltaFiles {
     }
 }
 
+/// The entry of version 0: the columns, and the rows of a file, so that nobody sees a table without them. `id` is the table's, 128
+/// bits by chance.
+pub(crate) fn first_entry(file: &DataFile, id: u128, now: UnixMs) -> Result<Bytes, LakeError> {
+    let wrong = |error: serde_json::Error| LakeError::Rows { reason: error.to_string() };
+    let field = |(name, kind): &(&str, PrimitiveType)| json!({ "name": name, "type": columns::delta_type(kind), "nullable": true, "metadata": {} });
+    let fields: Vec<serde_json::Value> = COLUMNS.iter().map(field).collect();
+    let schema = json!({ "type": "struct", "fields": fields }).to_string();
+    let (a, b, c, d, e) =
+        (id >> 96, id >> 80 & 0xffff, id >> 64 & 0xfff, id >> 48 & 0x3fff, id & 0xffff_ffff_ffff);
+    let metadata = json!({
+        "id": format!("{a:08x}-{b:04x}-4{c:03x}-{:04x}-{e:012x}", d | 0x8000),
+        "name": "backfill_jobs_events",
+        "description": "Jobs of the events backfill, written by catchment",
+        "format": { "provider": "parquet", "options": {} },
+        "schemaString": schema,
+        "partitionColumns": [],
+        "createdTime": now.get(),
+        "configuration": {
+            "delta.checkpointInterval": CHECKPOINT_EVERY.to_string(),
+            "delta.deletedFileRetentionDuration": "interval 1 days",
+            "delta.logRetentionDuration": "interval 30 days",
+        },
+    });
+    let info = json!({
+        "timestamp": now.get(),
+        "operation": "CREATE TABLE",
+        "operationParameters": {},
+        "isBlindAppend": true,
+        "engineInfo": ENGINE,
+    });
+    let add = serde_json::to_value(add_action(file, now)).map_err(wrong)?;
+    let lines = [
+        json!({ "commitInfo": info }),
+        json!({ "protocol": { "minReaderVersion": 1, "minWriterVersion": 2 } }),
+        json!({ "metaData": metadata }),
+        add,
+    ];
+    Ok(lines.map(|line| line.to_string()).join("\n").into())
+}
+
 /// The log entry that replaces a version's files by this one.
 pub(crate) fn entry(old: &Version, file: &DataFile, note: Note, now: UnixMs) -> Result<Bytes, LakeError> {
     let info = CommitInfo {
@@ -241,7 +259,7 @@ pub(crate) fn entry(old: &Version, file: &DataFile, note: Note, now: UnixMs) -> 
         operation_parameters: Some(note.parameters.into_iter().collect()),
         read_version: Some(old.number),
         is_blind_append: Some(false),
-        engine_info: Some(concat!("catchment:", env!("CARGO_PKG_VERSION")).to_owned()),
+        engine_info: Some(ENGINE.to_owned()),
         ..CommitInfo::default()
     };
     let mut actions = vec![Action::CommitInfo(info)];

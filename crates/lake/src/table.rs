@@ -18,7 +18,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::json;
 
-use crate::delta::{self, CHECKPOINT_EVERY, DataFile, DeltaFiles, Version};
+use crate::delta::{self, CHECKPOINT_EVERY, DeltaFiles, Version};
 use crate::error::LakeError;
 use crate::job::{Job, Lease, Mode, Task};
 use crate::lake::Lake;
@@ -158,8 +158,13 @@ impl JobTable {
         ledger.add(tasks, now);
         let name = table.new_name();
         let file = table.files.put_rows(name, &ledger).await?;
-        if !table.files.create(&file, now).await? {
-            return Ok(None);
+        let entry = delta::first_entry(&file, table.chance.random(), now)?;
+        match table.create_entry(0, entry).await? {
+            Fate::Made => {}
+            Fate::Lost => {
+                table.files.discard(&file).await;
+                return Ok(None);
+            }
         }
         table.known = Version { number: 0, files: vec![file], ledger };
         Ok(Some(table))
@@ -281,7 +286,7 @@ impl JobTable {
             let began = self.clock.monotonic();
             let name = self.new_name();
             let file = self.files.put_rows(name, &ledger).await?;
-            match self.commit(version, &file, note, now).await? {
+            match self.create_entry(version, delta::entry(&self.known, &file, note, now)?).await? {
                 Fate::Made => {
                     let took = self.clock.monotonic().since(began);
                     self.commits.made += 1;
@@ -306,14 +311,8 @@ impl JobTable {
         Err(LakeError::Crowded { tries: TRIES_MAX })
     }
 
-    async fn commit(
-        &mut self,
-        version: u64,
-        file: &DataFile,
-        note: Note,
-        now: UnixMs,
-    ) -> Result<Fate, LakeError> {
-        let entry = delta::entry(&self.known, file, note, now)?;
+    /// Creates the entry of a version if there is none, and finds out what became of it.
+    async fn create_entry(&mut self, version: u64, entry: Bytes) -> Result<Fate, LakeError> {
         let mut doubts = 0;
         loop {
             let Err(error) = self.files.create_entry(version, &entry).await else { return Ok(Fate::Made) };
