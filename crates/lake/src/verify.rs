@@ -138,11 +138,8 @@ fn check_lines(job: &Job, task: &Task, bytes: &[u8], seen: &mut HashMap<u64, u8>
 async fn check_history(table: &JobTable, findings: &mut Findings) -> Result<(), LakeError> {
     let mut before: Option<(u64, BTreeMap<String, Job>)> = None;
     for version in 0..=table.version() {
-        let read = match table.files.written_by(version).await {
-            Ok(Some(read)) => read,
-            // A commit of the housekeeping, or one whose file is older than a day.
-            Ok(None) | Err(_) => continue,
-        };
+        // Otherwise a commit of the housekeeping, or one whose file is older than a day.
+        let Ok(Some(read)) = table.files.written_by(version).await else { continue };
         findings.versions += 1;
         let (time, ledger) = read;
         let rows: BTreeMap<String, Job> =
@@ -152,7 +149,8 @@ async fn check_history(table: &JobTable, findings: &mut Findings) -> Result<(), 
                 match rows.get(id) {
                     Some(new) => check_step(old, new, time, (*old_version, version), findings),
                     None => {
-                        findings.note(format!("{id} was there in version {old_version} and not in {version}"))
+                        findings
+                            .note(format!("{id} was there in version {old_version} and not in {version}"));
                     }
                 }
             }
