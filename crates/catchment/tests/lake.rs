@@ -227,7 +227,7 @@ async fn killed_workers_on_a_storage_that_loses_answers_lose_and_double_nothing(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_stood_still_past_its_lease_changes_nothing() {
     let stops = if is_long() { 50 } else { 2 };
-    let jobs = 40 + stops * 12;
+    let jobs = 8 + stops * 5;
     let events = jobs * 500;
     let site = Site::start(events, true, 0).await;
     let max_offset = (jobs * 500 - 500).to_string();

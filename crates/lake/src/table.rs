@@ -10,6 +10,7 @@
 //!   nothing to compact. Files that are replaced are removed by [`tidy`](JobTable::tidy) after a day.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -27,6 +28,8 @@ use crate::note::Note;
 
 /// So many commits are lost to others before something must be wrong.
 const TRIES_MAX: u32 = 400;
+/// Names of files that this process has made.
+static TURNS: AtomicU64 = AtomicU64::new(0);
 /// How often a commit whose fate is not known is asked about.
 const DOUBTS_MAX: u32 = 6;
 
@@ -340,8 +343,10 @@ impl JobTable {
     /// A name for a file that nobody else has.
     fn new_name(&mut self) -> String {
         let (high, low): (u64, u64) = (self.chance.random(), self.chance.random());
+        // Two that began with the same seed differ in time, process or turn.
         let own = self.clock.wall().get() as u64 ^ u64::from(std::process::id()).rotate_left(40);
-        format!("part-00000-{:016x}{low:016x}-c000.snappy.parquet", high ^ own)
+        let turn = TURNS.fetch_add(1, Ordering::Relaxed);
+        format!("part-00000-{:016x}{low:016x}{turn:04x}-c000.snappy.parquet", high ^ own)
     }
 
     fn now(&self) -> UnixMs {

@@ -73,8 +73,8 @@ async fn a_table_of_somebody_else_is_left_alone() {
     let first = std::fs::read_to_string(log.join("00000000000000000000.json")).unwrap();
     let line = first.lines().find(|line| line.contains("metaData")).unwrap();
     let more = line.replace(
-        r#"{\"name\":\"job_id\""#,
-        r#"{\"name\":\"mine\",\"type\":\"string\",\"nullable\":true,\"metadata\":{}},{\"name\":\"job_id\""#,
+        r#"\"fields\":["#,
+        r#"\"fields\":[{\"name\":\"mine\",\"type\":\"string\",\"nullable\":true,\"metadata\":{}},"#,
     );
     assert_ne!(more, line);
     let mut file = std::fs::File::create(log.join("00000000000000000001.json")).unwrap();
