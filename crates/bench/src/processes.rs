@@ -24,6 +24,13 @@ pub(crate) struct Stretch {
     pub(crate) requests: f64,
 }
 
+impl Stretch {
+    /// Books for a second of CPU time.
+    pub(crate) fn books_a_cpu_second(&self) -> f64 {
+        self.books / self.cpu_seconds
+    }
+}
+
 /// A recorder that polls, and where it shows its figures.
 pub(crate) struct Recorder {
     child: Process,

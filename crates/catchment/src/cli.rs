@@ -250,6 +250,10 @@ pub(crate) struct RunArgs {
     #[arg(long, hide = true)]
     pub(crate) through_values: bool,
 
+    /// Ask as fast as we can, whatever is declared, servers on this machine only: `bench poll` shows how fast that is
+    #[arg(long, hide = true)]
+    pub(crate) unlimited: bool,
+
     #[command(flatten)]
     pub(crate) mock: MockArgs,
 }

@@ -29,7 +29,20 @@ pub(crate) async fn open(
     clock: &Arc<dyn Clock>,
     seed: u64,
 ) -> anyhow::Result<Governor> {
-    let families = families_of(venue.spec, opened, streams);
+    let mut families = families_of(venue.spec, opened, streams);
+    if venue.unlimited {
+        families.iter_mut().for_each(|family| family.limits.clear());
+        let limits = Limits::new(families, 1.0)?;
+        let parts = Parts {
+            clock: Arc::clone(clock),
+            budget: Arc::new(MemoryBudget::new(limits.clone())),
+            limiter: Box::new(|_family, _remembered| Box::new(Open)),
+            notebook: None,
+            seed,
+        };
+        let settings = Settings { max_inflight: venue.speed.max_inflight, ..Settings::default() };
+        return Ok(Governor::open(venue.spec.id, limits, settings, parts));
+    }
     start(venue.spec.id, families, &venue.speed, venue.spec.start.spacing, accounts, notebook, clock, seed)
         .await
 }

@@ -25,7 +25,16 @@ const DRAIN: Duration = Duration::from_secs(4);
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<u8> {
     let mut config = args.config.read()?;
-    config.venues.iter_mut().for_each(|venue| venue.through_values = args.through_values);
+    for venue in &mut config.venues {
+        venue.through_values = args.through_values;
+        venue.unlimited = args.unlimited;
+        if args.unlimited && !venue.endpoints.are_local() {
+            anyhow::bail!(
+                "--unlimited is for servers on this machine, and {} has others: its limits are kept",
+                venue.spec.id
+            );
+        }
+    }
     let rooms = rooms(&args.only)?;
     if rooms == Rooms::API {
         return serve::only(&config, args.length);

@@ -100,6 +100,14 @@ fn a_configuration_that_makes_no_sense_is_refused_with_the_key() {
 }
 
 #[test]
+fn the_limits_of_a_venue_that_is_elsewhere_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    put(&dir.path().join("catchment.toml"), b"[venues.limitless]");
+    let output = run_in(dir.path(), &["run", "--unlimited", "--for", "1s"], b"");
+    assert_could_not(&output, &["--unlimited is for servers on this machine", "limitless"]);
+}
+
+#[test]
 fn a_configuration_that_is_named_must_be_there() {
     let dir = tempfile::tempdir().unwrap();
     for option in ["--config", "-c"] {

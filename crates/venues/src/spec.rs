@@ -1,6 +1,7 @@
 //! What a venue is, as data. Help, API, dashboard and simulator read it; nothing else matches on venue names.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -85,6 +86,16 @@ impl Endpoints {
     /// The address of that name.
     pub fn url(&self, name: &str) -> &str {
         self.0.get(name).expect("an adapter asks for the endpoints of its own spec")
+    }
+
+    /// Whether all of them are servers on this machine.
+    pub fn are_local(&self) -> bool {
+        self.0.values().all(|url| {
+            let rest = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
+            let host = rest.split('/').next().unwrap_or_default();
+            let address = host.parse::<SocketAddr>().map(|address| address.ip());
+            address.or_else(|_| host.parse::<IpAddr>()).is_ok_and(|ip| ip.is_loopback())
+        })
     }
 }
 

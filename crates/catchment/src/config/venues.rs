@@ -22,6 +22,8 @@ pub(crate) struct VenueConfig {
     pub(crate) check_hashes: bool,
     /// For `bench poll`; not a key of the file.
     pub(crate) through_values: bool,
+    /// Likewise: what the venue declares does not count.
+    pub(crate) unlimited: bool,
     pub(crate) discover_interval: Duration,
 }
 
@@ -182,6 +184,7 @@ impl VenueToml {
             books_per_request: between(key("books_per_request"), books, 1, books_max)? as usize,
             check_hashes: self.check_hashes,
             through_values: false,
+            unlimited: false,
             discover_interval: Duration::from_secs(between(
                 key("discover_interval_s"),
                 self.discover_interval_s,

@@ -62,6 +62,23 @@ fn every_endpoint_can_be_overridden_and_a_wrong_name_is_refused() {
 }
 
 #[test]
+fn servers_on_this_machine_are_known_by_their_address() {
+    let spec = find("polymarket").unwrap();
+    let are_local =
+        |clob: &str, gamma: &str| spec.endpoints([("clob", clob), ("gamma", gamma)]).unwrap().are_local();
+    assert!(are_local("http://127.0.0.1:9600/polymarket/clob", "http://[::1]:9600"));
+    assert!(are_local("http://127.0.0.1", "https://127.9.9.9/x"));
+    for far in [
+        "https://gamma-api.polymarket.com",
+        "http://10.0.0.1:80",
+        "http://127.0.0.1.example/x",
+        "http://127.0.0.1@x",
+    ] {
+        assert!(!are_local("http://127.0.0.1", far), "{far}");
+    }
+}
+
+#[test]
 fn requests_for_books_are_those_the_venues_expect() {
     let many = open("polymarket").polls.unwrap().books_request(&["71", "72"]);
     assert_eq!(
