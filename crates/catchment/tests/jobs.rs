@@ -265,6 +265,47 @@ async fn killed_at_random(with_store: fn(Site) -> Site) {
     assert!(asked <= most, "{asked} requests for {} pages and {killed} kills", job.cursor.page);
 }
 
+#[cfg(feature = "mongo")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_away_is_waited_for_and_nothing_is_half_written() {
+    let since = this_minute() - 30 * 1_440 * MINUTE;
+    let pairs = format!(
+        "[jobs]\nlease_s = 2\nworkers = 1\n[[jobs.pairs]]\nsymbols = ['BTC/USDT']\nsince = '{}'\n",
+        day(since)
+    );
+    let sim = [("binance.candles.since_ms", since.to_string()), ("binance.limits", "[]".to_owned())];
+    let mut site = Site::start("binance", &sim, &pairs).await.with_mongo();
+    let migrated = site.run(&["store", "migrate"]).await;
+    assert_eq!(migrated.status.code(), Some(0), "{}", said(&migrated));
+    let store = site.store().await;
+    let history = JobFilter { kind: Some(JobType::OhlcvBackfill), ..JobFilter::default() };
+    let history = store.jobs(&history, Page::first(1)).await.unwrap().remove(0).id;
+    let mut worker = site.worker(0);
+    while store.job(history).await.unwrap().unwrap().cursor.page == 0 {
+        tokio::task::yield_now().await;
+    }
+    site.server.as_mut().unwrap().kill();
+    let log = site.dir.path().join("worker0.log");
+    while !std::fs::read_to_string(&log).unwrap().contains("the store cannot be reached; work waits") {
+        tokio::task::yield_now().await;
+    }
+    let asked = site.requests("binance", "rest/klines");
+    assert!(worker.0.try_wait().unwrap().is_none(), "it lives");
+    site.server.as_mut().unwrap().start_again().unwrap();
+    while store.job(history).await.is_ok_and(|job| job.unwrap().state != State::Success) {
+        tokio::task::yield_now().await;
+    }
+    let span = Span::new(at(since), at(this_minute() - 5 * MINUTE)).unwrap();
+    assert_eq!(store.missing(&btc(), span, 9).await.unwrap(), []);
+    let coverage = store.coverage(&btc()).await.unwrap().unwrap();
+    assert_eq!(
+        coverage.candles as i64,
+        (coverage.last.get() - coverage.first.get()) / MINUTE + 1,
+        "each once"
+    );
+    assert!(site.requests("binance", "rest/klines") > asked, "it went on");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn several_processes_stay_within_one_limit() {
     within_one_limit(|site| site).await;

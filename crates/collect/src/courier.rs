@@ -33,6 +33,7 @@ use tokio::time::timeout;
 
 use crate::events;
 use crate::send_error::{Phase, SendError, Unresolved};
+use crate::spares::Spares;
 use crate::tally::{CourierCounts, Tally};
 use crate::tls;
 
@@ -47,6 +48,7 @@ pub struct Courier {
     client: Client,
     clock: Arc<dyn Clock>,
     tally: Tally,
+    spares: Spares,
 }
 
 /// What a status and a body mean at a venue, in answer to a request of that family.
@@ -176,7 +178,15 @@ impl Courier {
             None => builder,
         };
         let client = builder.build().map_err(setup)?;
-        Ok(Self { venue, read_status, settings, client, clock, tally: Tally::default() })
+        Ok(Self {
+            venue,
+            read_status,
+            settings,
+            client,
+            clock,
+            tally: Tally::default(),
+            spares: Spares::default(),
+        })
     }
 
     /// The only way a request leaves the process. Ends the permit's flight with what came of it. May be dropped
@@ -225,7 +235,7 @@ impl Courier {
         };
         flight.end(report(status, &reading), told);
         let date = headers.get(DATE).and_then(read_date);
-        Ok(Reply { status, reading, body: body.into(), received_at, sent_at, latency, date })
+        Ok(Reply { status, reading, body: self.spares.lend(body), received_at, sent_at, latency, date })
     }
 
     fn prepare(&self, request: &Request) -> Result<reqwest::Request, SendError> {
@@ -265,6 +275,7 @@ impl Courier {
         if claimed > limit {
             return Err(too_large());
         }
+        answer.body = self.spares.take(claimed);
         answer.body.reserve(claimed.min(BODY_ROOM));
         // Chunks come unpacked and are a few KiB each, so a bomb is noticed one chunk beyond the limit.
         while let Some(chunk) = response.chunk().await.map_err(failed)? {

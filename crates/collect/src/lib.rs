@@ -20,6 +20,7 @@ mod membership;
 mod poll;
 mod send_error;
 mod snapshot_file;
+mod spares;
 mod stats;
 pub mod stream;
 mod tally;

@@ -14,6 +14,9 @@ use url::Url;
 use crate::error::{LakeError, without_secrets};
 use crate::sign_in::{Access, Emulator, azure};
 
+/// For one answer of the storage.
+const DEADLINE: Duration = Duration::from_secs(60);
+
 /// A folder, or what is one elsewhere.
 #[derive(Clone)]
 pub struct Place {
@@ -125,17 +128,18 @@ impl Place {
 
 /// What the storage gets to answer.
 pub(crate) fn deadlines() -> ClientOptions {
-    ClientOptions::new().with_timeout(Duration::from_secs(60)).with_connect_timeout(Duration::from_secs(5))
+    ClientOptions::new().with_timeout(DEADLINE).with_connect_timeout(Duration::from_secs(5))
 }
 
-/// How often the storage is asked again by itself, before the error is ours.
+/// How often the storage is asked again by itself, before the error is ours. An answer that never comes takes a whole
+/// deadline, and must not be the last try.
 pub(crate) fn retries() -> RetryConfig {
     let backoff = BackoffConfig {
         init_backoff: Duration::from_millis(50),
         max_backoff: Duration::from_secs(5),
         base: 2.0,
     };
-    RetryConfig { backoff, max_retries: 8, retry_timeout: Duration::from_secs(60) }
+    RetryConfig { backoff, max_retries: 8, retry_timeout: 3 * DEADLINE }
 }
 
 #[cfg(test)]
