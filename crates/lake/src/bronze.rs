@@ -17,7 +17,6 @@
 
 use bytes::Bytes;
 use catchment_model::UnixNs;
-use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutMode, PutOptions};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
@@ -71,14 +70,17 @@ pub async fn keep(bronze: &Place, job: &Job, task: &Task, harvest: &Harvest) -> 
     if let Some(follow) = &harvest.follow {
         let note =
             serde_json::to_vec(follow).map_err(|error| LakeError::Rows { reason: error.to_string() })?;
-        let at = cursor_path(bronze, task, &harvest.lines);
+        let at = cursor_of(task, &harvest.lines);
+        let failed = |error| LakeError::store(format!("writing {}", bronze.show(&at)), &error);
         // The same content under the same name, however often.
-        let put = bronze.store().put(&at, note.into()).await;
-        put.map_err(|error| LakeError::store(format!("writing {at}"), &error))?;
+        bronze.store().put(&bronze.path(&at), note.into()).await.map_err(failed)?;
+        bronze.settle(&at).await.map_err(failed)?;
     }
     let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
     let put = bronze.store().put_opts(&bronze.path(&inner), harvest.lines.clone().into(), options).await;
+    let unsettled = |error| LakeError::store(format!("writing {}", bronze.show(&inner)), &error);
     let Err(error) = put else {
+        bronze.settle(&inner).await.map_err(unsettled)?;
         return kept(bronze, &inner, &harvest.lines, harvest.follow.clone());
     };
     // It is there, or nobody knows: the storage may have written ours and lost its answer.
@@ -87,8 +89,9 @@ pub async fn keep(bronze: &Place, job: &Job, task: &Task, harvest: &Harvest) -> 
         Err(object_store::Error::NotFound { .. }) => Err(error),
         Err(error) => Err(error),
     };
-    let there =
-        there.map_err(|error| LakeError::store(format!("writing {}", bronze.show(&inner)), &error))?;
+    let there = there.map_err(unsettled)?;
+    // Whoever wrote it may have ended before this.
+    bronze.settle(&inner).await.map_err(unsettled)?;
     let is_same = there == harvest.lines;
     events::file_was_there(&inner, is_same);
     if is_same || harvest.follow.is_none() {
@@ -105,12 +108,13 @@ fn kept(bronze: &Place, inner: &str, lines: &[u8], follow: Option<Follow>) -> Re
     Ok(Kept { path: bronze.show(inner), records, follow })
 }
 
-fn cursor_path(bronze: &Place, task: &Task, lines: &[u8]) -> Path {
-    bronze.path(&format!("{CURSORS}/{}.{:032x}.json", task.file_name(), xxh3_128(lines)))
+/// Where the cursor of a file with that content is, within its place.
+fn cursor_of(task: &Task, lines: &[u8]) -> String {
+    format!("{CURSORS}/{}.{:032x}.json", task.file_name(), xxh3_128(lines))
 }
 
 async fn read_cursor(bronze: &Place, task: &Task, lines: &[u8]) -> Result<Follow, LakeError> {
-    let at = cursor_path(bronze, task, lines);
+    let at = bronze.path(&cursor_of(task, lines));
     let what = || format!("reading {at}, the cursor that belongs to a file that was there already");
     let found = bronze.store().get(&at).await.map_err(|error| LakeError::store(what(), &error))?;
     let bytes = found.bytes().await.map_err(|error| LakeError::store(what(), &error))?;

@@ -84,8 +84,10 @@ impl DeltaFiles {
     pub(crate) async fn put_rows(&self, path: String, ledger: &Ledger) -> Result<DataFile, LakeError> {
         let bytes = columns::write(&ledger.jobs)?;
         let size = i64::try_from(bytes.len()).unwrap_or(i64::MAX);
+        let what = "writing the rows of the table of jobs";
         let put = self.store.put(&Path::from(path.as_str()), bytes.into()).await;
-        put.map_err(|error| LakeError::store("writing the rows of the table of jobs", &error))?;
+        put.map_err(|error| LakeError::store(what, &error))?;
+        self.place.settle(&path).await.map_err(|error| LakeError::store(what, &error))?;
         Ok(DataFile { path, size })
     }
 
@@ -98,7 +100,8 @@ impl DeltaFiles {
     pub(crate) async fn create_entry(&self, version: u64, entry: &Bytes) -> Result<(), object_store::Error> {
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
         let at = commit_uri_from_version(Some(version));
-        self.store.put_opts(&at, entry.clone().into(), options).await.map(drop)
+        self.store.put_opts(&at, entry.clone().into(), options).await?;
+        self.place.settle(at.as_ref()).await
     }
 
     /// The entry of a version, if there is one.

@@ -100,6 +100,22 @@ impl Place {
         }
     }
 
+    /// Sees to it that what was just written survives a power cut. Azure and S3 answer when it does; on a folder the file
+    /// and the folders on the way to it are synced.
+    pub(crate) async fn settle(&self, inner: &str) -> Result<(), object_store::Error> {
+        let Some(folder) = self.folder.clone() else { return Ok(()) };
+        let file = folder.join(inner);
+        let synced = tokio::task::spawn_blocking(move || {
+            let way = file.ancestors().take_while(|dir| dir.starts_with(&folder));
+            way.map(std::fs::File::open).try_for_each(|opened| opened.and_then(|file| file.sync_all()))
+        });
+        let told = |source: Box<dyn std::error::Error + Send + Sync>| object_store::Error::Generic {
+            store: "folder",
+            source,
+        };
+        synced.await.map_err(|error| told(error.into()))?.map_err(|error| told(error.into()))
+    }
+
     /// The storage; its root is the container's, the bucket's or the machine's.
     pub fn store(&self) -> &Arc<dyn ObjectStore> {
         &self.store
