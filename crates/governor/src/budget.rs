@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use catchment_model::Monotonic;
 
+use crate::departures::{Departures, Holders};
 use crate::lanes::{Lane, Lanes, Place};
 use crate::limiter::Used;
 use crate::spec::{FamilyId, Limits};
-use crate::window::Window;
+use crate::window::{Window, from_ns, ns};
 
 /// Declared limits, shared by everybody who asks the venue from one address.
 pub trait Budget: Send + Sync + fmt::Debug {
@@ -99,12 +100,14 @@ pub struct Fill {
 #[derive(Debug)]
 pub struct MemoryBudget {
     limits: Limits,
+    departures: Departures,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
     windows: Vec<Window>,
+    holders: Holders,
     /// Who was told to wait. Within a lane, whoever had the fewest turns is first, so nobody is overtaken by whoever asks
     /// more often; a newcomer begins where the first of the line is.
     waiting: Lanes<Ticket>,
@@ -131,11 +134,20 @@ impl MemoryBudget {
     /// Empty windows.
     pub fn new(limits: Limits) -> Self {
         let windows = limits.windows().iter().copied().map(Window::new).collect();
-        Self { limits, state: Mutex::new(State { windows, waiting: Lanes::new() }) }
+        let state = State { windows, holders: Holders::new(), waiting: Lanes::new() };
+        Self { limits, departures: Departures::new(), state: Mutex::new(state) }
     }
 
+    /// The windows as they are, with everything in them that has left.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no holder of this lock can panic")
+        let mut guard = self.state.lock().expect("no holder of this lock can panic");
+        let State { windows, holders, .. } = &mut *guard;
+        holders.collect(&self.departures, |holder, at_ns| {
+            for window in self.limits.path(holder.family) {
+                windows[*window].left(holder.cost, at_ns);
+            }
+        });
+        guard
     }
 
     /// What was granted and has not left, in every window.
@@ -157,14 +169,19 @@ impl Budget for MemoryBudget {
     }
 
     fn left(&self, charge: Charge, now: Monotonic) {
+        let now_ns = ns(now);
+        if self.departures.note(charge.mark, now_ns) {
+            return;
+        }
         let mut state = self.lock();
         for window in self.limits.path(charge.family) {
-            state.windows[*window].left(charge.cost, now);
+            state.windows[*window].left(charge.cost, now_ns);
         }
     }
 
     fn unsent(&self, charge: Charge) {
         let mut state = self.lock();
+        state.holders.remove(charge.mark);
         for window in self.limits.path(charge.family) {
             state.windows[*window].unsent(charge.cost);
         }
@@ -182,7 +199,7 @@ impl Budget for MemoryBudget {
         let mut strange = 0;
         for window in self.limits.path(family) {
             if self.limits.windows()[*window].length == used.window {
-                strange = strange.max(state.windows[*window].venue_counts(used.used, now));
+                strange = strange.max(state.windows[*window].venue_counts(used.used, ns(now)));
             }
         }
         strange
@@ -192,7 +209,7 @@ impl Budget for MemoryBudget {
         let mut state = self.lock();
         let mut fill = |window: &usize| {
             let spec = self.limits.windows()[*window];
-            Fill { used: state.windows[*window].used(now), allowed: spec.allowed, length: spec.length }
+            Fill { used: state.windows[*window].used(ns(now)), allowed: spec.allowed, length: spec.length }
         };
         self.limits.path(family).iter().map(&mut fill).collect()
     }
@@ -200,28 +217,30 @@ impl Budget for MemoryBudget {
 
 impl State {
     fn charge(&mut self, bill: &Bill, path: &[usize], now: Monotonic) -> Answer {
-        let place = if self.waiting.is_empty() { None } else { self.place_in_line(bill, now) };
+        let now_ns = ns(now);
+        if self.waiting.is_empty() && path.iter().all(|at| self.windows[*at].fits(bill.cost, 0, now_ns)) {
+            return self.grant(bill, path); // as nearly always
+        }
+        let place = self.place_in_line(bill, now);
         let mut short = 0;
-        let mut fits_at = now;
+        let mut fits_at_ns = now_ns;
         for &window in path {
             let ahead = self.reserved(window, bill.lane, place);
-            if !self.windows[window].fits(bill.cost, ahead, now) {
+            if !self.windows[window].fits(bill.cost, ahead, now_ns) {
                 short |= 1 << window;
-                let fits_alone = self.windows[window].fits(bill.cost, 0, now);
+                let fits_alone = self.windows[window].fits(bill.cost, 0, now_ns);
                 // Those ahead take their turns, or lose them.
-                let then = match fits_alone {
-                    true => Monotonic(now.0 + GRACE),
-                    false => self.windows[window].fits_at(bill.cost, ahead, now),
+                let then_ns = match fits_alone {
+                    true => ns(Monotonic(now.0 + GRACE)),
+                    false => self.windows[window].fits_at(bill.cost, ahead, now_ns),
                 };
-                fits_at = fits_at.max(then);
+                fits_at_ns = fits_at_ns.max(then_ns);
             }
         }
         if short != 0 {
+            let fits_at = from_ns(fits_at_ns);
             self.tell_to_wait(bill, place, short, fits_at);
             return Answer::NotBefore(fits_at);
-        }
-        for &window in path {
-            self.windows[window].grant(bill.cost);
         }
         if let Some(mut ticket) = place.and_then(|place| self.waiting.leave(place))
             && bill.behind > 0
@@ -236,10 +255,22 @@ impl State {
             let mask = path.iter().fold(0, |mask, window| mask | 1_u64 << window);
             self.waiting.served(bill.lane, |ticket| ticket.short & mask != 0);
         }
-        Answer::Now(Charge { family: bill.family, cost: bill.cost, mark: 0, leaves_by: None })
+        self.grant(bill, path)
+    }
+
+    #[inline]
+    fn grant(&mut self, bill: &Bill, path: &[usize]) -> Answer {
+        for &window in path {
+            self.windows[window].grant(bill.cost);
+        }
+        let mark = self.holders.add(bill.family, bill.cost);
+        Answer::Now(Charge { family: bill.family, cost: bill.cost, mark, leaves_by: None })
     }
 
     fn place_in_line(&mut self, bill: &Bill, now: Monotonic) -> Option<Place> {
+        if self.waiting.is_empty() {
+            return None;
+        }
         let lapsed: Vec<Place> =
             self.waiting.iter().filter(|(_, ticket)| ticket.lapses < now).map(|(place, _)| place).collect();
         let mine = self.ticket_of(bill);

@@ -16,6 +16,8 @@ use crate::spec::FamilyId;
 pub(crate) struct State {
     pub(crate) hold: Hold,
     pub(crate) inflight: u32,
+    /// As many as are not under way.
+    pub(crate) free_seats: Vec<u32>,
     pub(crate) desks: Vec<Desk>,
     /// Families whose first in line lacks nothing but a slot.
     pub(crate) slots: Lanes<FamilyId>,
@@ -68,8 +70,9 @@ impl State {
     }
 
     /// A permit has come to its end.
-    pub(crate) fn free(&mut self, family: FamilyId, end: &End, now: Monotonic) {
+    pub(crate) fn free(&mut self, seat: u32, family: FamilyId, end: &End, now: Monotonic) {
         self.inflight -= 1;
+        self.free_seats.push(seat);
         self.desks[family.at()].limiter.as_mut().expect("it granted this one").ended(end, now);
     }
 

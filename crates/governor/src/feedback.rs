@@ -21,44 +21,9 @@ use crate::spec::{FamilyId, Limits};
 
 const USED_WEIGHT: &str = "x-mbx-used-weight-";
 
-/// What was found.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Heard {
-    pub(crate) feedback: Feedback,
-    /// Before floor and cap; a ban may be longer than a refusal.
-    pub(crate) retry_after: Option<RetryAfter>,
-}
-
-/// Reads the headers of an answer to a request of this family. Names are compared without regard to case.
-pub(crate) fn read<'h>(
-    headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
-    limits: &Limits,
-    family: FamilyId,
-    wall: impl Fn() -> UnixNs,
-) -> Heard {
-    let mut found = Found::default();
-    for (name, value) in headers {
-        found.note(name, value);
-    }
-    if found.is_empty() {
-        return Heard::default();
-    }
-    let retry_after = found.retry_after.and_then(|value| RetryAfter::read(value, found.date, wall()));
-    let declared = |(used, window): (u64, Duration)| {
-        let mut windows = limits.windows_of(family);
-        let limit = windows.find(|spec| spec.length == window)?.declared;
-        Some(Used { used, limit: limit.into(), window })
-    };
-    let feedback = Feedback {
-        retry_after: retry_after.map(RetryAfter::wait),
-        remaining: found.remaining.zip(found.reset.map(|reset| reset.after(wall()))),
-        used: found.used.and_then(declared),
-    };
-    Heard { feedback, retry_after }
-}
-
+/// The headers of one answer, as they come. Names are compared without regard to case.
 #[derive(Debug, Default)]
-struct Found<'h> {
+pub(crate) struct Found<'h> {
     retry_after: Option<&'h [u8]>,
     date: Option<&'h [u8]>,
     remaining: Option<u64>,
@@ -73,25 +38,59 @@ enum Reset {
 }
 
 impl<'h> Found<'h> {
-    fn is_empty(&self) -> bool {
-        self.retry_after.is_none() && self.remaining.is_none() && self.used.is_none()
+    /// What they say to a request of this family. What is asked again only after a while is given back as it was written,
+    /// too: a ban may be longer than a refusal.
+    #[inline]
+    pub(crate) fn read(
+        &self,
+        limits: &Limits,
+        family: FamilyId,
+        wall: impl Fn() -> UnixNs,
+        feedback: &mut Feedback,
+    ) -> Option<RetryAfter> {
+        if self.retry_after.is_none() && self.remaining.is_none() && self.used.is_none() {
+            return None; // as nearly always
+        }
+        let retry_after = self.retry_after.and_then(|value| RetryAfter::read(value, self.date, wall()));
+        feedback.retry_after = retry_after.map(RetryAfter::wait);
+        feedback.remaining = self.remaining.zip(self.reset.map(|reset| reset.after(wall())));
+        feedback.used = self.used.and_then(|(used, window)| {
+            let limit = limits.windows_of(family).find(|spec| spec.length == window)?.declared;
+            Some(Used { used, limit: limit.into(), window })
+        });
+        retry_after
     }
 
-    fn note(&mut self, name: &str, value: &'h [u8]) {
+    /// One more.
+    #[inline]
+    pub(crate) fn note(&mut self, name: &str, value: &'h [u8]) {
         // Most headers are none of these, and this runs for every answer.
-        if !matches!(name.as_bytes().first(), Some(b'r' | b'R' | b'd' | b'D' | b'x' | b'X')) {
-            return;
+        match name.as_bytes().first() {
+            Some(b'd' | b'D') if name.eq_ignore_ascii_case("date") => self.date = Some(value),
+            Some(b'r' | b'R') => self.note_common(name, value),
+            Some(b'x' | b'X') => self.note_own(name, value),
+            _ => {}
         }
+    }
+
+    fn note_common(&mut self, name: &str, value: &'h [u8]) {
         let is = |known: &str| name.eq_ignore_ascii_case(known);
         if is("retry-after") {
             self.retry_after = Some(value);
-        } else if is("date") {
-            self.date = Some(value);
         } else if is("ratelimit") {
             self.note_structured(value);
-        } else if is("ratelimit-remaining") || is("x-ratelimit-remaining") || is("x-bapi-limit-status") {
+        } else if is("ratelimit-remaining") {
             self.remaining = number(value);
-        } else if is("ratelimit-reset") || is("x-ratelimit-reset") {
+        } else if is("ratelimit-reset") {
+            self.reset = number(value).map(Reset::seconds);
+        }
+    }
+
+    fn note_own(&mut self, name: &str, value: &[u8]) {
+        let is = |known: &str| name.eq_ignore_ascii_case(known);
+        if is("x-ratelimit-remaining") || is("x-bapi-limit-status") {
+            self.remaining = number(value);
+        } else if is("x-ratelimit-reset") {
             self.reset = number(value).map(Reset::seconds);
         } else if is("x-bapi-limit-reset-timestamp") {
             self.reset = number(value).map(|ms| Reset::At(Duration::from_millis(ms)));
@@ -155,18 +154,24 @@ mod tests {
     use super::*;
     use crate::spec::Family;
 
-    fn heard(headers: &[(&str, &str)]) -> Heard {
+    fn heard(headers: &[(&str, &str)]) -> (Feedback, Option<RetryAfter>) {
         let limits = Limits::new([Family::top("rest").limit(6_000, Duration::from_secs(60))], 0.95).unwrap();
         let family = limits.family("rest").unwrap();
-        let headers = headers.iter().map(|(name, value)| (*name, value.as_bytes()));
-        read(headers, &limits, family, || UnixNs::from_ms(1_800_000_000_000).unwrap())
+        let mut found = Found::default();
+        for (name, value) in headers {
+            found.note(name, value.as_bytes());
+        }
+        let mut feedback = Feedback::default();
+        let wall = || UnixNs::from_ms(1_800_000_000_000).unwrap();
+        let retry_after = found.read(&limits, family, wall, &mut feedback);
+        (feedback, retry_after)
     }
 
     #[test]
     fn what_is_left_is_read_in_every_form() {
         let check = |headers: &[(&str, &str)], expected: Option<(u64, u64)>| {
             let expected = expected.map(|(left, seconds)| (left, Duration::from_secs(seconds)));
-            assert_eq!(heard(headers).feedback.remaining, expected, "{headers:?}");
+            assert_eq!(heard(headers).0.remaining, expected, "{headers:?}");
         };
         check(&[("RateLimit", "\"default\";r=50;t=30")], Some((50, 30)));
         check(&[("ratelimit", "limit=100, remaining=50, reset=30")], Some((50, 30)));
@@ -182,7 +187,7 @@ mod tests {
     #[test]
     fn a_used_weight_is_matched_with_the_declared_window() {
         let check = |name: &str, value: &str, expected: Option<u64>| {
-            let used = heard(&[(name, value)]).feedback.used;
+            let used = heard(&[(name, value)]).0.used;
             assert_eq!(used.map(|used| used.used), expected, "{name}: {value}");
             assert!(used.is_none_or(|used| used.limit == 6_000));
         };
@@ -198,8 +203,8 @@ mod tests {
 
     #[test]
     fn a_retry_after_is_between_floor_and_cap_for_a_limiter_and_whole_for_a_ban() {
-        let heard = heard(&[("Retry-After", "7200")]);
-        assert_eq!(heard.feedback.retry_after, Some(Duration::from_secs(3_600)));
-        assert_eq!(heard.retry_after.unwrap().ban(), Duration::from_secs(7_200));
+        let (feedback, retry_after) = heard(&[("Retry-After", "7200")]);
+        assert_eq!(feedback.retry_after, Some(Duration::from_secs(3_600)));
+        assert_eq!(retry_after.unwrap().ban(), Duration::from_secs(7_200));
     }
 }

@@ -6,6 +6,7 @@
 //! families do not wait for each other unless they share a window or the last slot.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,7 +71,7 @@ impl Ask {
 /// What the user may set, per venue.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// So many requests may be under way.
+    /// So many requests may be under way; at most 4,096.
     pub max_inflight: u32,
     /// A permit that is not used for this long expires.
     pub permit_validity: Duration,
@@ -154,7 +155,10 @@ impl Governor {
 
     /// Waits until the request may leave. May be dropped midway: the place in line is gone, and nothing else.
     pub async fn acquire(&self, ask: Ask) -> Permit {
-        let permit = self.acquire_until(ask, None).await;
+        if let Some(permit) = self.at_once(&ask) {
+            return permit;
+        }
+        let permit = self.wait_until(ask, None).await;
         permit.unwrap_or_else(|_| unreachable!("without a deadline it is waited for"))
     }
 
@@ -201,13 +205,32 @@ impl Governor {
     }
 
     async fn acquire_until(&self, ask: Ask, deadline: Option<Monotonic>) -> Result<Permit, Monotonic> {
-        if ask.is_retry {
-            self.wait_for_retry(ask.family, deadline).await?;
+        match self.at_once(&ask) {
+            Some(permit) => Ok(permit),
+            None => self.wait_until(ask, deadline).await,
         }
-        if let Some(permit) = self.house.grant_at_once(&ask) {
-            return Ok(permit);
-        }
-        Turn::join(&self.house, ask).wait(deadline).await
+    }
+
+    /// As nearly always where a venue has room. A retry has to ask for its share first.
+    fn at_once(&self, ask: &Ask) -> Option<Permit> {
+        if ask.is_retry { None } else { self.house.grant_at_once(ask) }
+    }
+
+    /// In a box: whoever is granted something at once does not carry about what waiting takes.
+    fn wait_until(
+        &self,
+        ask: Ask,
+        deadline: Option<Monotonic>,
+    ) -> Pin<Box<dyn Future<Output = Result<Permit, Monotonic>> + Send + '_>> {
+        Box::pin(async move {
+            if ask.is_retry {
+                self.wait_for_retry(ask.family, deadline).await?;
+                if let Some(permit) = self.house.grant_at_once(&ask) {
+                    return Ok(permit);
+                }
+            }
+            Turn::join(&self.house, ask).wait(deadline).await
+        })
     }
 
     /// Outside of the line: a retry that waits for its share must not keep first attempts waiting.

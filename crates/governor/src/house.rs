@@ -14,15 +14,16 @@ use tokio::sync::Notify;
 use crate::budget::{Answer, Bill, Budget, Charge, Reply};
 use crate::desks::{Desk, State};
 use crate::events;
-use crate::feedback::{self, Heard};
+use crate::feedback::Found;
 use crate::governor::{Ask, MakeLimiter, Parts, Scope, Settings};
 use crate::hold::{Cooldown, Held, Hold, HoldCause};
 use crate::lanes::{Lanes, Place};
 use crate::limiter::{End, Feedback, Outcome, Verdict};
 use crate::notebook::Notebook;
-use crate::permit::{Expired, Permit, Report, Seat};
+use crate::permit::{Expired, Permit, Report, Seat, Stage};
 use crate::retries::RetryBudget;
-use crate::retry_after::{BAN_CAP, CAP};
+use crate::retry_after::{BAN_CAP, CAP, RetryAfter};
+use crate::seats::{SEATS_MAX, Seats, Sitting};
 use crate::snapshot::{FamilySnapshot, Snapshot};
 use crate::spec::{FamilyId, Limits};
 
@@ -44,6 +45,7 @@ pub(crate) struct House {
     /// How often something was held. Written under the lock; a permit that still finds the number of its grant need not
     /// take the lock to depart.
     holds: AtomicU64,
+    seats: Seats,
     state: Mutex<State>,
 }
 
@@ -63,7 +65,9 @@ enum Lack {
 }
 
 impl House {
-    pub(crate) fn open(venue: String, limits: Limits, settings: Settings, parts: Parts) -> Self {
+    pub(crate) fn open(venue: String, limits: Limits, mut settings: Settings, parts: Parts) -> Self {
+        settings.max_inflight = settings.max_inflight.min(SEATS_MAX);
+        let seats = Seats::new(settings.max_inflight);
         let Parts { clock, budget, limiter, notebook, seed } = parts;
         let wall = clock.wall();
         let desk = |family| {
@@ -73,6 +77,7 @@ impl House {
         let mut state = State {
             hold: Hold::default(),
             inflight: 0,
+            free_seats: (0..settings.max_inflight).rev().collect(),
             desks: limits.families().map(desk).collect(),
             slots: Lanes::new(),
             rng: StdRng::seed_from_u64(seed),
@@ -85,7 +90,7 @@ impl House {
         }
         let client = CLIENTS.fetch_add(1, Ordering::Relaxed);
         let (holds, state) = (AtomicU64::new(0), Mutex::new(state));
-        Self { venue, limits, clock, budget, settings, limiter, notebook, client, holds, state }
+        Self { venue, limits, clock, budget, settings, limiter, notebook, client, holds, seats, state }
     }
 
     /// A permit, if nobody waits and nothing speaks against it.
@@ -187,32 +192,35 @@ impl House {
         self.lock().desks[family.at()].counts.late += 1;
     }
 
-    /// A permit is used: gives back the moment it left.
-    pub(crate) fn depart(
-        &self,
-        charge: Charge,
-        granted_at: Monotonic,
-        holds: u64,
-    ) -> Result<Monotonic, Expired> {
+    /// A permit is used.
+    pub(crate) fn depart(&self, seat: u32) -> Result<(), Expired> {
+        let Sitting { charge, since, holds } = self.seats.look(seat);
         let now = self.clock.monotonic();
         let is_held = self.holds.load(Ordering::Acquire) != holds
             && self.lock().held_until(charge.family, now).is_some();
         let is_late = charge.leaves_by.is_some_and(|by| now > by);
-        if is_held || is_late || now.since(granted_at) > self.settings.permit_validity {
+        if is_held || is_late || now.since(since) > self.settings.permit_validity {
             return Err(Expired);
         }
         self.budget.left(charge, now);
-        Ok(now)
+        self.seats.departed(seat, now);
+        Ok(())
+    }
+
+    /// What a permit may cost.
+    pub(crate) fn cost(&self, seat: u32) -> u32 {
+        self.seats.look(seat).charge.cost
     }
 
     /// A permit was dropped unused.
-    pub(crate) fn never_left(&self, charge: Charge, granted_at: Monotonic) {
+    pub(crate) fn never_left(&self, seat: u32) {
+        let Sitting { charge, since, .. } = self.seats.look(seat);
         self.budget.unsent(charge);
         let mut state = self.lock();
         let feedback = Feedback::default();
-        let end = End { sent_at: granted_at, cost: charge.cost, outcome: Outcome::Abandoned, feedback };
+        let end = End { sent_at: since, cost: charge.cost, outcome: Outcome::Abandoned, feedback };
         state.desks[charge.family.at()].counts.unsent += 1;
-        state.free(charge.family, &end, self.clock.monotonic());
+        state.free(seat, charge.family, &end, self.clock.monotonic());
         // There is room again in windows that others share.
         for family in self.limits.families() {
             state.desks[family.at()].forget_told();
@@ -222,49 +230,40 @@ impl House {
     }
 
     /// A request was dropped under way.
-    pub(crate) fn abandoned(&self, family: FamilyId, cost: u32, sent_at: Monotonic) {
+    pub(crate) fn abandoned(&self, seat: u32) {
+        let Sitting { charge, since, .. } = self.seats.look(seat);
+        let feedback = Feedback::default();
+        let end = End { sent_at: since, cost: charge.cost, outcome: Outcome::Abandoned, feedback };
         let mut state = self.lock();
-        let end = End { sent_at, cost, outcome: Outcome::Abandoned, feedback: Feedback::default() };
-        state.desks[family.at()].counts.abandoned += 1;
-        state.free(family, &end, self.clock.monotonic());
-        state.ring_first(family);
+        state.desks[charge.family.at()].counts.abandoned += 1;
+        state.free(seat, charge.family, &end, self.clock.monotonic());
+        state.ring_first(charge.family);
         state.ring_slot(self.settings.max_inflight);
     }
 
-    /// What the headers of an answer say about the limit.
-    pub(crate) fn read<'h>(
-        &self,
-        family: FamilyId,
-        headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
-    ) -> Heard {
-        feedback::read(headers, &self.limits, family, || self.clock.wall())
-    }
-
-    /// A request has ended.
-    pub(crate) fn end(
-        &self,
-        family: FamilyId,
-        cost: u32,
-        sent_at: Monotonic,
-        report: Report,
-        heard: &Heard,
-    ) -> Outcome {
-        let end = End { sent_at, cost, outcome: report.outcome(), feedback: heard.feedback };
+    /// A request has ended, and these headers came with it.
+    pub(crate) fn end(&self, seat: u32, report: Report, found: &Found<'_>) -> Outcome {
+        let Sitting { charge, since, .. } = self.seats.look(seat);
+        let (family, feedback) = (charge.family, Feedback::default());
+        let mut end = End { sent_at: since, cost: charge.cost, outcome: report.outcome(), feedback };
+        let said = found.read(&self.limits, family, || self.clock.wall(), &mut end.feedback);
         let mut state = self.lock();
         let now = self.clock.monotonic();
         state.desks[family.at()].counts.note(end.outcome);
-        state.free(family, &end, now);
+        state.free(seat, family, &end, now);
         let strange = end.feedback.used.map_or(0, |used| self.budget.venue_counts(family, &used, now));
         state.desks[family.at()].counts.strange += strange;
-        let held = self.hold_after(&mut state, family, &end, report.status, heard, now);
+        let held = self.hold_after(&mut state, family, &end, report.status, said, now);
         state.ring_first(family);
         state.ring_slot(self.settings.max_inflight);
         drop(state);
-        self.tell_end(family, &end, heard, strange);
+        if said.is_some() || strange > 0 {
+            self.tell_end(family, &end, said, strange);
+        }
         if let Some(held) = held {
             self.tell_hold(&held, Some(family));
         }
-        let took = now.since(sent_at);
+        let took = now.since(since);
         events::request_ended(&self.venue, self.limits.name(family), end.outcome, report.status, took);
         end.outcome
     }
@@ -355,16 +354,9 @@ impl House {
             state.pass_slot_on(ask.family);
             state.ring_slot(self.settings.max_inflight);
         }
-        let seat = Seat {
-            house: self.clone(),
-            family: ask.family,
-            cost: ask.cost,
-            granted_at: now,
-            holds: self.holds.load(Ordering::Relaxed),
-            charge: Some(charge),
-            departed_at: None,
-        };
-        Permit { seat }
+        let number = state.free_seats.pop().expect("there are as many as may be under way");
+        self.seats.take(number, &Sitting { charge, since: now, holds: self.holds.load(Ordering::Relaxed) });
+        Permit { seat: Seat { house: self.clone(), number, stage: Stage::Granted } }
     }
 
     /// Begins or extends a hold, if the answer says so.
@@ -374,12 +366,12 @@ impl House {
         family: FamilyId,
         end: &End,
         status: Option<u16>,
-        heard: &Heard,
+        said: Option<RetryAfter>,
         now: Monotonic,
     ) -> Option<Held> {
         if end.outcome == Outcome::Banned {
             self.holds.fetch_add(1, Ordering::Release);
-            return state.hold.banned(end.sent_at, now, heard.retry_after, self.settings.ban);
+            return state.hold.banned(end.sent_at, now, said, self.settings.ban);
         }
         // A success may carry the header, too; it then says nothing about this request.
         let is_told_to_wait =
@@ -396,8 +388,8 @@ impl House {
         hold.refused(end.sent_at, now, end.feedback.retry_after, self.cooldown(), jitter)
     }
 
-    fn tell_end(&self, family: FamilyId, end: &End, heard: &Heard, strange: u64) {
-        if let Some(said) = heard.retry_after {
+    fn tell_end(&self, family: FamilyId, end: &End, said: Option<RetryAfter>, strange: u64) {
+        if let Some(said) = said {
             let cap = if end.outcome == Outcome::Banned { BAN_CAP } else { CAP };
             if said.asked > cap {
                 events::retry_after_capped(&self.venue, said, cap);

@@ -39,6 +39,7 @@ pub mod limiter;
 
 mod backoff;
 mod budget;
+mod departures;
 mod desks;
 mod events;
 mod feedback;
@@ -51,6 +52,7 @@ mod open;
 mod permit;
 mod retries;
 mod retry_after;
+mod seats;
 mod snapshot;
 mod spec;
 mod turn;

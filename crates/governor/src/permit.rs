@@ -16,12 +16,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use catchment_model::Monotonic;
-
-use crate::budget::Charge;
+use crate::feedback::Found;
 use crate::house::House;
 use crate::limiter::Outcome;
-use crate::spec::FamilyId;
 
 /// Proof that one request may leave now. Only a [`Governor`](crate::Governor) makes one, and it cannot be cloned.
 #[must_use = "a permit dropped unused frees its slot"]
@@ -44,32 +41,35 @@ pub struct Expired;
 
 impl Permit {
     /// The request leaves at this moment. The windows count it from here on.
+    #[inline]
     pub fn depart(mut self) -> Result<Flight, Expired> {
-        let charge = self.seat.charge.expect("a permit that has not departed has its charge");
-        let departed_at = self.seat.house.depart(charge, self.seat.granted_at, self.seat.holds)?;
-        self.seat.charge = None;
-        self.seat.departed_at = Some(departed_at);
+        self.seat.house.depart(self.seat.number)?;
+        self.seat.stage = Stage::Departed;
         Ok(Flight { seat: self.seat })
     }
 
     /// What the request may cost.
     pub fn cost(&self) -> u32 {
-        self.seat.cost
+        self.seat.house.cost(self.seat.number)
     }
 }
 
 impl Flight {
     /// The request has ended. Gives back what that means for the speed. Headers are read for what they say about the
     /// limit; names are compared without regard to case.
+    #[inline]
     pub fn end<'h>(
         mut self,
         report: Report,
         headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
     ) -> Outcome {
         // The headers are the caller's code; should it panic, the slot must still be free.
-        let heard = self.seat.house.read(self.seat.family, headers);
-        let departed_at = self.seat.departed_at.take().expect("a flight has departed");
-        self.seat.house.end(self.seat.family, self.seat.cost, departed_at, report, &heard)
+        let mut found = Found::default();
+        for (name, value) in headers {
+            found.note(name, value);
+        }
+        self.seat.stage = Stage::Over;
+        self.seat.house.end(self.seat.number, report, &found)
     }
 }
 
@@ -120,31 +120,34 @@ impl Report {
 /// A slot under the venue's inflight cap, with what was charged for it. Whatever happens to it, it is given back once.
 pub(crate) struct Seat {
     pub(crate) house: Arc<House>,
-    pub(crate) family: FamilyId,
-    pub(crate) cost: u32,
-    pub(crate) granted_at: Monotonic,
-    /// How many holds there had been then.
-    pub(crate) holds: u64,
-    /// Until it has departed.
-    pub(crate) charge: Option<Charge>,
-    /// From its departure until its end.
-    pub(crate) departed_at: Option<Monotonic>,
+    pub(crate) number: u32,
+    pub(crate) stage: Stage,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Granted,
+    Departed,
+    Over,
 }
 
 impl Drop for Seat {
+    #[inline]
     fn drop(&mut self) {
-        if let Some(charge) = self.charge.take() {
-            self.house.never_left(charge, self.granted_at);
-        }
-        if let Some(departed_at) = self.departed_at.take() {
-            self.house.abandoned(self.family, self.cost, departed_at);
+        match self.stage {
+            Stage::Granted => self.house.never_left(self.number),
+            Stage::Departed => self.house.abandoned(self.number),
+            Stage::Over => {}
         }
     }
 }
 
 impl fmt::Debug for Seat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Seat").field("family", &self.family).field("cost", &self.cost).finish_non_exhaustive()
+        f.debug_struct("Seat")
+            .field("number", &self.number)
+            .field("stage", &self.stage)
+            .finish_non_exhaustive()
     }
 }
 

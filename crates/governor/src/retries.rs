@@ -16,6 +16,8 @@ pub(crate) struct RetryBudget {
     slots: [Counts; SLOTS as usize],
     /// The number of the newest slot.
     newest: u64,
+    /// Where the next one begins.
+    next_ns: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -27,7 +29,7 @@ struct Counts {
 impl RetryBudget {
     pub(crate) fn new(share: f64, window: Duration) -> Self {
         let slot_ns = (ns(window) / SLOTS).max(1_000_000);
-        Self { share, slot_ns, slots: [Counts::default(); SLOTS as usize], newest: 0 }
+        Self { share, slot_ns, slots: [Counts::default(); SLOTS as usize], newest: 0, next_ns: slot_ns }
     }
 
     /// A request that is no retry has been let through.
@@ -44,8 +46,7 @@ impl RetryBudget {
         let requests = sum(|counts| counts.requests);
         let allowed = ((requests as f64 * self.share) as u64).max(1);
         if sum(|counts| counts.retries) >= allowed {
-            let next_ns = self.slot_ns.saturating_mul(self.newest + 1);
-            return Err(Monotonic(Duration::from_nanos(next_ns)));
+            return Err(Monotonic(Duration::from_nanos(self.next_ns)));
         }
         self.current(now).retries += 1;
         Ok(())
@@ -58,14 +59,22 @@ impl RetryBudget {
         }
     }
 
+    #[inline]
     fn current(&mut self, now: Monotonic) -> &mut Counts {
-        let number = (ns(now.0) / self.slot_ns).max(self.newest);
-        let gone = (number - self.newest).min(SLOTS);
-        for back in 0..gone {
+        let now_ns = ns(now.0);
+        if now_ns >= self.next_ns {
+            self.go_on(now_ns);
+        }
+        &mut self.slots[(self.newest % SLOTS) as usize]
+    }
+
+    fn go_on(&mut self, now_ns: u64) {
+        let number = now_ns / self.slot_ns;
+        for back in 0..(number - self.newest).min(SLOTS) {
             self.slots[((number - back) % SLOTS) as usize] = Counts::default();
         }
         self.newest = number;
-        &mut self.slots[(number % SLOTS) as usize]
+        self.next_ns = self.slot_ns.saturating_mul(number + 1);
     }
 }
 

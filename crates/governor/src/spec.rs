@@ -210,7 +210,12 @@ impl Limits {
 }
 
 impl FamilyId {
+    pub(crate) fn new(at: u16) -> Self {
+        Self(at)
+    }
+
     /// Its place among the venue's families.
+    #[inline]
     pub fn at(self) -> usize {
         usize::from(self.0)
     }

@@ -18,7 +18,7 @@ use crate::spec::WindowSpec;
 
 const TICKS: u64 = 4_096;
 /// When nothing that has left makes room, something that was granted must be given back: look again after this.
-const RECHECK: Duration = Duration::from_secs(1);
+const RECHECK_NS: u64 = 1_000_000_000;
 
 #[derive(Debug)]
 pub(crate) struct Window {
@@ -26,15 +26,19 @@ pub(crate) struct Window {
     declared: u64,
     length_ns: u64,
     tick_ns: u64,
-    log: VecDeque<Tick>,
-    /// The sum of the log.
+    /// The sum of what has left and counts.
     left: u64,
     /// Granted, may leave at any moment.
     granted: u64,
+    /// Until then nothing that counts grows too old; the end of time if there is nothing.
+    unchanged_until_ns: u64,
+    /// What has left last; its cost is zero if nothing counts.
+    newest: Tick,
+    older: VecDeque<Tick>,
 }
 
 /// Departures close together.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Tick {
     first_ns: u64,
     last_ns: u64,
@@ -49,9 +53,11 @@ impl Window {
             declared: spec.declared.into(),
             length_ns,
             tick_ns: length_ns / TICKS,
-            log: VecDeque::new(),
             left: 0,
             granted: 0,
+            unchanged_until_ns: u64::MAX,
+            newest: Tick::default(),
+            older: VecDeque::new(),
         }
     }
 
@@ -62,54 +68,56 @@ impl Window {
 
     /// Whether there is room for it beside what is `ahead` of it. What costs more than is allowed, but not more than
     /// was declared, may have an empty window to itself.
-    pub(crate) fn fits(&mut self, cost: u32, ahead: u64, now: Monotonic) -> bool {
-        self.forget(now);
+    #[inline]
+    pub(crate) fn fits(&mut self, cost: u32, ahead: u64, now_ns: u64) -> bool {
+        self.forget(now_ns);
         let taken = self.left + self.granted + ahead;
         taken + self.price(cost) <= self.allowed || taken == 0
     }
 
     /// The earliest time at which it may fit.
-    pub(crate) fn fits_at(&self, cost: u32, ahead: u64, now: Monotonic) -> Monotonic {
+    pub(crate) fn fits_at(&self, cost: u32, ahead: u64, now_ns: u64) -> u64 {
         let room = self.allowed.saturating_sub(self.price(cost));
         let mut taken = self.left + self.granted + ahead;
-        for tick in &self.log {
+        for tick in self.older.iter().chain([&self.newest]) {
             taken -= tick.cost;
-            if taken <= room {
-                return from_ns(tick.last_ns + self.length_ns + 1);
+            if tick.cost > 0 && taken <= room {
+                return tick.last_ns + self.length_ns + 1;
             }
         }
-        Monotonic(now.0 + RECHECK.min(Duration::from_nanos(self.length_ns)))
+        now_ns + RECHECK_NS.min(self.length_ns)
     }
 
+    #[inline]
     pub(crate) fn grant(&mut self, cost: u32) {
         self.granted += self.price(cost);
     }
 
     /// What was granted has left.
-    pub(crate) fn left(&mut self, cost: u32, now: Monotonic) {
+    #[inline]
+    pub(crate) fn left(&mut self, cost: u32, now_ns: u64) {
         self.unsent(cost);
-        self.add(self.price(cost), now);
+        self.add(self.price(cost), now_ns);
     }
 
     /// What was granted will never leave.
+    #[inline]
     pub(crate) fn unsent(&mut self, cost: u32) {
         self.granted =
             self.granted.checked_sub(self.price(cost)).expect("only what was granted is taken back");
     }
 
     /// The venue counts `used`: whatever is above our own count, a stranger has used.
-    pub(crate) fn venue_counts(&mut self, used: u64, now: Monotonic) -> u64 {
-        self.forget(now);
+    pub(crate) fn venue_counts(&mut self, used: u64, now_ns: u64) -> u64 {
+        self.forget(now_ns);
         let strange = used.min(self.declared).saturating_sub(self.left + self.granted);
-        if strange > 0 {
-            self.add(strange, now);
-        }
+        self.add(strange, now_ns);
         strange
     }
 
     /// What counts at this moment.
-    pub(crate) fn used(&mut self, now: Monotonic) -> u64 {
-        self.forget(now);
+    pub(crate) fn used(&mut self, now_ns: u64) -> u64 {
+        self.forget(now_ns);
         self.left + self.granted
     }
 
@@ -118,41 +126,69 @@ impl Window {
         self.granted
     }
 
-    fn add(&mut self, cost: u64, now: Monotonic) {
-        self.forget(now);
-        self.left += cost;
-        let mut now_ns = ns(now);
-        if let Some(last) = self.log.back_mut() {
-            // Threads may come here in another order than they read the clock; later is the safe side.
-            now_ns = now_ns.max(last.last_ns);
-            if now_ns - last.first_ns <= self.tick_ns {
-                last.last_ns = now_ns;
-                last.cost += cost;
-                return;
-            }
+    #[inline]
+    fn add(&mut self, cost: u64, now_ns: u64) {
+        // Threads may come here in another order than they read the clock; later is the safe side.
+        let now_ns = now_ns.max(self.newest.last_ns);
+        if self.newest.cost == 0 || now_ns - self.newest.first_ns > self.tick_ns {
+            return self.begin_tick(cost, now_ns);
         }
-        self.log.push_back(Tick { first_ns: now_ns, last_ns: now_ns, cost });
+        self.left += cost;
+        self.newest.cost += cost;
+        self.newest.last_ns = now_ns;
+        if self.older.is_empty() {
+            self.unchanged_until_ns = now_ns + self.length_ns;
+        }
     }
 
-    fn forget(&mut self, now: Monotonic) {
-        let now_ns = ns(now);
-        while let Some(oldest) = self.log.front() {
-            if oldest.last_ns + self.length_ns >= now_ns {
-                return;
-            }
-            self.left -= oldest.cost;
-            self.log.pop_front();
+    fn begin_tick(&mut self, cost: u64, now_ns: u64) {
+        if cost == 0 {
+            return;
         }
+        self.forget(now_ns);
+        let tick = Tick { first_ns: now_ns, last_ns: now_ns, cost };
+        let before = std::mem::replace(&mut self.newest, tick);
+        if before.cost > 0 {
+            self.older.push_back(before);
+        }
+        self.left += cost;
+        self.look_at_the_oldest();
+    }
+
+    #[inline]
+    fn forget(&mut self, now_ns: u64) {
+        if now_ns > self.unchanged_until_ns {
+            self.forget_the_oldest(now_ns);
+        }
+    }
+
+    fn forget_the_oldest(&mut self, now_ns: u64) {
+        let length_ns = self.length_ns;
+        let is_old = |tick: &Tick| tick.last_ns + length_ns < now_ns;
+        while self.older.front().is_some_and(is_old) {
+            self.left -= self.older.pop_front().map_or(0, |gone| gone.cost);
+        }
+        if self.older.is_empty() && is_old(&self.newest) {
+            self.left -= self.newest.cost;
+            self.newest.cost = 0;
+        }
+        self.look_at_the_oldest();
+    }
+
+    fn look_at_the_oldest(&mut self) {
+        let oldest = self.older.front().unwrap_or(&self.newest);
+        self.unchanged_until_ns = if oldest.cost == 0 { u64::MAX } else { oldest.last_ns + self.length_ns };
     }
 }
 
-/// Enough for a century of running, in 64 bits: this is on the way of every request, six times.
-fn ns(at: Monotonic) -> u64 {
+/// Enough for a century of running, in 64 bits: this is on the way of every request.
+#[inline]
+pub(crate) fn ns(at: Monotonic) -> u64 {
     let whole = at.0.as_secs().saturating_mul(1_000_000_000).min(u64::MAX / 4);
     whole + u64::from(at.0.subsec_nanos())
 }
 
-fn from_ns(ns: u64) -> Monotonic {
+pub(crate) fn from_ns(ns: u64) -> Monotonic {
     Monotonic(Duration::from_nanos(ns))
 }
 
@@ -164,8 +200,8 @@ mod tests {
         Window::new(WindowSpec { declared, allowed, length: Duration::from_secs(seconds) })
     }
 
-    fn at(ms: u64) -> Monotonic {
-        Monotonic(Duration::from_millis(ms))
+    fn at(ms: u64) -> u64 {
+        ms * 1_000_000
     }
 
     fn leave(window: &mut Window, cost: u32, ms: u64) -> bool {
@@ -185,7 +221,7 @@ mod tests {
         for ms in [9_901, 10_000, 18_999, 19_000] {
             assert!(!leave(&mut window, 1, ms), "at {ms} ms");
         }
-        assert_eq!(window.fits_at(1, 0, at(9_901)).0, Duration::from_nanos(19_000_000_001));
+        assert_eq!(window.fits_at(1, 0, at(9_901)), 19_000_000_001);
         assert!(leave(&mut window, 1, 19_001));
         assert!(!leave(&mut window, 1, 19_002));
     }
@@ -215,7 +251,7 @@ mod tests {
         assert!(!leave(&mut window, 1, 1_000));
         assert!(leave(&mut window, 1, 1_001));
         assert!(!window.fits(100, 0, at(1_500)));
-        assert_eq!(window.fits_at(100, 0, at(1_500)).0, Duration::from_nanos(2_001_000_001));
+        assert_eq!(window.fits_at(100, 0, at(1_500)), 2_001_000_001);
     }
 
     #[test]
@@ -231,12 +267,12 @@ mod tests {
     #[test]
     fn departures_of_one_tick_count_until_the_last_of_them_is_old() {
         let mut window = window(2, 2, 4); // a tick is just below a millisecond
-        let at = |us| Monotonic(Duration::from_micros(us));
+        let at = |us: u64| us * 1_000;
         for us in [0, 900] {
             window.grant(1);
             window.left(1, at(us));
         }
-        assert_eq!(window.log.len(), 1);
+        assert!(window.older.is_empty());
         assert!(!window.fits(1, 0, at(4_000_900)));
         assert!(window.fits(2, 0, at(4_000_901)));
     }
@@ -245,10 +281,9 @@ mod tests {
     fn memory_is_bounded_whatever_leaves() {
         let mut window = window(u32::MAX, u32::MAX, 10);
         for step in 0..1_000_000_u64 {
-            let now = Monotonic(Duration::from_micros(step * 50));
             window.grant(1);
-            window.left(1, now);
+            window.left(1, step * 50_000);
         }
-        assert!(window.log.len() <= 4_097, "{} entries", window.log.len());
+        assert!(window.older.len() <= 4_096, "{} entries", window.older.len());
     }
 }

@@ -264,3 +264,29 @@ fn one_who_gives_up_makes_way() {
     budget.withdraw(&bill(2));
     assert!(matches!(answer(&budget, &bill(3), at(1_001)), Answer::Now(_)));
 }
+
+#[test]
+fn nothing_is_lost_when_many_threads_leave_while_others_ask() {
+    const EACH: u64 = 20_000;
+    let limits = Limits::new([Family::top("all").limit(u32::MAX, Duration::from_secs(3_600))], 1.0).unwrap();
+    let budget = MemoryBudget::new(limits.clone());
+    let family = limits.family("all").unwrap();
+    std::thread::scope(|scope| {
+        for client in 0..4 {
+            let budget = &budget;
+            scope.spawn(move || {
+                let bill = Bill { client, family, lane: Lane::Live, cost: 1, behind: 0 };
+                for ms in 0..EACH {
+                    let Answer::Now(charge) = answer(budget, &bill, at(ms)) else { panic!("there is room") };
+                    match ms % 7 {
+                        0 => budget.unsent(charge),
+                        _ => budget.left(charge, at(ms)),
+                    }
+                }
+            });
+        }
+    });
+    let unsent = EACH.div_ceil(7);
+    assert_eq!(budget.fill(family, at(EACH))[0].used, 4 * (EACH - unsent));
+    assert_eq!(budget.granted(), [0]);
+}
