@@ -55,8 +55,8 @@ impl<'h> Found<'h> {
         feedback.retry_after = retry_after.map(RetryAfter::wait);
         feedback.remaining = self.remaining.zip(self.reset.map(|reset| reset.after(wall())));
         feedback.used = self.used.and_then(|(used, window)| {
-            let limit = limits.windows_of(family).find(|spec| spec.length == window)?.declared;
-            Some(Used { used, limit: limit.into(), window })
+            let spec = limits.windows_of(family).find(|spec| spec.length == window)?;
+            Some(Used { used, limit: spec.declared.into(), allowed: spec.allowed.into(), window })
         });
         retry_after
     }
@@ -189,7 +189,7 @@ mod tests {
         let check = |name: &str, value: &str, expected: Option<u64>| {
             let used = heard(&[(name, value)]).0.used;
             assert_eq!(used.map(|used| used.used), expected, "{name}: {value}");
-            assert!(used.is_none_or(|used| used.limit == 6_000));
+            assert!(used.is_none_or(|used| (used.limit, used.allowed) == (6_000, 5_700)));
         };
         check("X-MBX-USED-WEIGHT-1M", "37", Some(37));
         check("x-mbx-used-weight-60s", "37", Some(37));

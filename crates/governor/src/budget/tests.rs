@@ -125,7 +125,7 @@ fn random_schedule(seed: u64) {
             }
             98.. => {
                 let window = limits.windows().first().map_or(Duration::from_secs(1), |spec| spec.length);
-                let used = Used { used: rng.random_range(0..30), limit: 20, window };
+                let used = Used { used: rng.random_range(0..30), limit: 20, allowed: 19, window };
                 budget.venue_counts(families[0], &used, now);
             }
             _ => {}

@@ -98,6 +98,8 @@ pub struct Used {
     pub used: u64,
     /// Of so much.
     pub limit: u64,
+    /// Of which so much is for us to use: the limit times the safety factor.
+    pub allowed: u64,
     /// In this window.
     pub window: Duration,
 }

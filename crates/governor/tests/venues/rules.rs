@@ -104,7 +104,8 @@ impl Venue for Aligned {
         }
         if self.tells_used {
             let window = Duration::from_secs_f64(self.window);
-            reply.feedback.used = Some(Used { used: self.used as u64, limit: self.limit as u64, window });
+            let (used, limit) = (self.used as u64, self.limit as u64);
+            reply.feedback.used = Some(Used { used, limit, allowed: limit * 95 / 100, window });
         }
         if self.tells_remaining {
             reply.feedback.remaining = Some(((self.limit - self.used) as u64, left));

@@ -74,8 +74,10 @@ const STRETCH_S_MIN: f64 = 0.25;
 const GAP_S_MAX: f64 = 86_400.0;
 /// Headers are believed over what was learned when there was no refusal for so long.
 const TRUST: Duration = Duration::from_secs(60);
-/// The catching up that a late timer may cause.
+/// The catching up that a late timer may cause: so much, or most of a gap, which is no more than one request.
 const SLACK: Duration = Duration::from_millis(5);
+const SLACK_MAX: Duration = Duration::from_millis(50);
+const SLACK_SHARE: f64 = 0.75;
 
 /// The limiter. See the module's header.
 #[derive(Debug)]
@@ -424,7 +426,8 @@ impl Limiter for Pace {
         let planned = self.gap(cost, now);
         let jitter = self.dice.between(1.0 - self.settings.jitter, 1.0 + self.settings.jitter);
         let gap = Duration::from_nanos(((planned * jitter).min(GAP_S_MAX) * 1e9) as u64);
-        let from = self.next_at.max(Monotonic(now.0.saturating_sub(gap.min(SLACK))));
+        let late = gap.mul_f64(SLACK_SHARE).clamp(SLACK, SLACK_MAX);
+        let from = self.next_at.max(Monotonic(now.0.saturating_sub(late)));
         self.next_at = Monotonic(from.0.saturating_add(gap));
         self.follow_use(planned, now);
     }

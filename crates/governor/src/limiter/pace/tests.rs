@@ -376,7 +376,7 @@ fn a_told_window_that_is_used_up_is_waited_out() {
         desk.pace.sent(cost, desk.now);
         let sent_at = desk.now;
         desk.now = desk.later(10.0);
-        let used = Some(Used { used, limit: 1_000, window });
+        let used = Some(Used { used, limit: 1_000, allowed: 950, window });
         let feedback = Feedback { used, ..Feedback::default() };
         desk.pace.next_at = desk.now;
         desk.pace.ended(&End { sent_at, cost, outcome: Outcome::Answered, feedback }, desk.now);
@@ -448,7 +448,12 @@ fn nothing_that_is_told_upsets_it() {
                 let feedback = Feedback {
                     retry_after: (some == 1).then(|| Duration::from_millis(pick(9_000))),
                     remaining: (some == 2).then(|| (pick(600), Duration::from_millis(pick(10_000)))),
-                    used: (some == 3).then(|| Used { used: pick(1_200), limit: 1_000, window: RTT * 100 }),
+                    used: (some == 3).then(|| Used {
+                        used: pick(1_200),
+                        limit: 1_000,
+                        allowed: pick(1_000),
+                        window: RTT * 100,
+                    }),
                 };
                 pace.ended(&End { sent_at, cost, outcome, feedback }, now);
             }

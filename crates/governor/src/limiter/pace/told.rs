@@ -11,8 +11,8 @@ use catchment_model::Monotonic;
 
 use crate::limiter::Used;
 
-/// The part of a told limit that is used.
-const SHARE: f64 = 0.95;
+/// How much faster than evenly, while less was used than could have been: what a late timer cost is made up for.
+const CATCH_UP: f64 = 1.03;
 /// Strangers are measured over so long.
 const STRANGER_SPAN: Duration = Duration::from_secs(2);
 
@@ -67,18 +67,22 @@ impl Told {
         if now.since(self.heard_at) > self.last.window || window == 0.0 || self.last.limit == 0 {
             return None;
         }
-        let usable = SHARE * self.last.limit as f64;
+        let usable = self.last.allowed as f64;
         let even = (usable / window - self.stranger).max(0.05 * usable / window);
         if self.slides {
-            let is_full = self.last.used as f64 > usable + 0.02 * self.last.limit as f64;
-            return Some(if is_full { even / 2.0 } else { even });
+            let used = self.last.used as f64;
+            return Some(match used {
+                _ if used > usable + 0.02 * self.last.limit as f64 => even / 2.0,
+                _ if used + (under_way as f64) < 0.98 * usable => CATCH_UP * even,
+                _ => even,
+            });
         }
         if now >= self.ends() {
             return Some(even); // a new window has begun, and its count is not yet known
         }
         let left = (window - now.since(self.began).as_secs_f64()).max(0.5);
         let unspent = usable - self.last.used as f64 - under_way as f64 - self.stranger * left;
-        Some((unspent / left).clamp(0.0, even))
+        Some((unspent / left).clamp(0.0, CATCH_UP * even))
     }
 
     /// When the window that is being counted ends.
@@ -168,7 +172,7 @@ mod tests {
     }
 
     fn count(used: u64) -> Used {
-        Used { used, limit: 6_000, window: Duration::from_secs(60) }
+        Used { used, limit: 6_000, allowed: 5_700, window: Duration::from_secs(60) }
     }
 
     #[test]
@@ -177,7 +181,15 @@ mod tests {
         // 20 a second of ours, and 30 of theirs.
         (1..=10).for_each(|s| told.hear(count(s * 50), s * 20, at(100 + s), at(100 + s)));
         let rate = told.rate(0, at(110)).unwrap();
-        assert!((rate - (95.0 - 30.0)).abs() < 2.0, "{rate}");
+        assert!((rate - CATCH_UP * (95.0 - 30.0)).abs() < 2.0, "{rate}");
+    }
+
+    #[test]
+    fn whoever_may_use_all_of_a_limit_does() {
+        let all = |used| Used { allowed: 6_000, ..count(used) };
+        let mut told = Told::new(all(0), 0, at(100));
+        (1..=30).for_each(|s| told.hear(all(s * 100), s * 100, at(100 + s), at(100 + s)));
+        assert_eq!(told.rate(0, at(130)), Some(100.0));
     }
 
     #[test]
@@ -191,7 +203,9 @@ mod tests {
         let mut told = Told::new(count(5_000), 0, at(100));
         (1..=70).for_each(|s| told.hear(count(5_000), s * 83, at(100 + s), at(100 + s)));
         assert!(told.slides);
-        assert_eq!(told.rate(0, at(170)), Some(95.0));
+        assert_eq!(told.rate(0, at(170)), Some(CATCH_UP * 95.0), "less was used than could have been");
+        told.hear(count(5_600), 71 * 83, at(171), at(171));
+        assert_eq!(told.rate(0, at(171)), Some(95.0));
     }
 
     #[test]
