@@ -3,23 +3,27 @@
 //! The protocol is tungstenite's; this puts it on tokio's sockets. Reading may be given up at any point and resumed: what
 //! has come of a frame stays in the buffer. A text frame that is not UTF-8 is told and costs only itself.
 //!
+//! What almost every frame is, a text that stands in the buffer whole, is cut out of it here. Everything else (pings,
+//! pieces, goodbyes, what is too large or against the rules) is handed to tungstenite, one frame at a time.
+//!
 //! Pongs are sent by tungstenite, with the ping's own bytes, while we read. Nothing is compressed: no venue here insists.
 
 use std::io::{self, Read, Write};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes, BytesMut};
 use catchment_governor::Report;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_util::io::poll_read_buf;
 use tungstenite::client::{IntoClientRequest, client_with_config};
 use tungstenite::handshake::HandshakeError;
 use tungstenite::handshake::client::Response;
@@ -27,9 +31,13 @@ use tungstenite::http::{HeaderValue, Uri};
 use tungstenite::protocol::WebSocketConfig;
 use tungstenite::{Error, Message, WebSocket};
 
-/// What one read from the network may bring.
-const READ_AHEAD: usize = 64 << 10;
-/// What tungstenite is handed of it at once. It clears as much memory each time, so it is small.
+/// What one read from the network may bring at first; twice as much after one that brought it all, …
+const READ_MIN: usize = 16 << 10;
+/// … up to this.
+const READ_MAX: usize = 256 << 10;
+/// A longer text is put together by tungstenite.
+const CUT_MAX: usize = 256 << 10;
+/// What tungstenite is handed at once. It clears as much memory each time, so it is small.
 const READ_BUFFER: usize = 8 << 10;
 /// What may wait to be written: a venue that reads nothing is given up when it is more.
 const WRITE_BUFFER_MAX: usize = 1 << 20;
@@ -212,25 +220,45 @@ impl Socket {
     /// The next frame, if it is already here. Whoever finds none is woken as by the last [`Socket::poll_frame`].
     pub(crate) fn try_frame(&mut self) -> Option<Result<Frame, Error>> {
         loop {
+            match self.ws.get_mut().cut() {
+                Cut::Text(text) => return Some(Ok(as_text(text))),
+                Cut::Other => {}
+                Cut::More => match self.ws.get_mut().read_ahead() {
+                    Ok(()) => continue,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+                    Err(error) => return Some(Err(Error::Io(error))),
+                },
+            }
             return Some(match self.ws.read() {
                 Ok(Message::Text(text)) => Ok(Frame::Text(text.into())),
                 Ok(Message::Binary(bytes)) => Ok(Frame::Binary(bytes.len())),
-                Ok(Message::Ping(_)) => {
-                    // The pong is in line.
-                    self.must_flush = true;
-                    Ok(Frame::Ping)
-                }
+                // The pong is in line.
+                Ok(Message::Ping(_)) => self.flush().map(|()| Frame::Ping),
                 Ok(Message::Pong(_)) => Ok(Frame::Pong),
-                Ok(Message::Close(frame)) => Ok(Frame::Close(match frame {
-                    Some(frame) => format!("{} {}", u16::from(frame.code), frame.reason),
-                    None => "without a reason".to_owned(),
-                })),
+                Ok(Message::Close(frame)) => {
+                    self.ws.get_mut().is_over = true;
+                    Ok(Frame::Close(match frame {
+                        Some(frame) => format!("{} {}", u16::from(frame.code), frame.reason),
+                        None => "without a reason".to_owned(),
+                    }))
+                }
                 Ok(Message::Frame(_)) => continue,
                 Err(Error::Utf8(_)) => Ok(Frame::NotUtf8),
-                Err(Error::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => return None,
+                Err(Error::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if self.ws.get_ref().owes() {
+                        return None;
+                    }
+                    // It has had all of a frame that is no message yet.
+                    continue;
+                }
                 Err(error) => Err(error),
             });
         }
+    }
+
+    /// How often the network was read: frames with the same number came together.
+    pub(crate) fn reads(&self) -> u64 {
+        self.ws.get_ref().reads
     }
 
     /// Sends text, or puts it in line.
@@ -267,14 +295,47 @@ impl Socket {
     }
 }
 
+fn as_text(bytes: Bytes) -> Frame {
+    match std::str::from_utf8(&bytes) {
+        Ok(_) => Frame::Text(bytes),
+        Err(_) => Frame::NotUtf8,
+    }
+}
+
 /// tokio's socket as tungstenite wants it: what would have to wait is `WouldBlock`, and the task is woken when it is time.
+/// It is given no more than one frame at a time, so that the others can be cut out of what was read.
 struct Pipe {
     stream: Stream,
     waker: Waker,
-    /// What was read and not yet handed on: `ahead[at..end]`.
-    ahead: Box<[u8]>,
-    at: usize,
-    end: usize,
+    /// What was read and not yet handed on.
+    ahead: BytesMut,
+    /// What the next read may bring.
+    room: usize,
+    reads: u64,
+    /// What tungstenite may have of it.
+    granted: Granted,
+    /// A message has begun and is not whole.
+    in_pieces: bool,
+    /// Nothing more is cut: the other side has said goodbye, or closed.
+    is_over: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Granted {
+    /// The answer to the handshake, to the end of its blank line, of which so many bytes have come.
+    Head(usize),
+    /// So many bytes.
+    Bytes(usize),
+}
+
+/// What stands at the beginning of what was read.
+enum Cut {
+    /// A text, taken out.
+    Text(Bytes),
+    /// Something for tungstenite.
+    Other,
+    /// Not enough to tell.
+    More,
 }
 
 enum Stream {
@@ -282,22 +343,67 @@ enum Stream {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
+/// What ends the head of an answer.
+const BLANK_LINE: &[u8] = b"\r\n\r\n";
+
 impl Pipe {
     fn new(stream: Stream) -> Self {
-        let ahead = vec![0; READ_AHEAD].into_boxed_slice();
-        Self { stream, waker: Waker::noop().clone(), ahead, at: 0, end: 0 }
+        Self {
+            stream,
+            waker: Waker::noop().clone(),
+            ahead: BytesMut::new(),
+            room: READ_MIN,
+            reads: 0,
+            granted: Granted::Head(0),
+            in_pieces: false,
+            is_over: false,
+        }
     }
 
-    /// Reads into what is empty.
+    /// Whether tungstenite has not had all that it was granted.
+    fn owes(&self) -> bool {
+        !matches!(self.granted, Granted::Bytes(0))
+    }
+
+    /// Looks at the next frame. A text is taken out; what is not ours is granted to tungstenite.
+    #[inline]
+    fn cut(&mut self) -> Cut {
+        if self.owes() || self.is_over {
+            return Cut::Other;
+        }
+        let Some((head, len)) = frame_bounds(&self.ahead) else { return Cut::More };
+        let first = self.ahead[0];
+        // Whole, with no bit set that means something else, and not masked.
+        let is_text = first == 0x81 && self.ahead[1] < 0x80 && len <= CUT_MAX && !self.in_pieces;
+        if !is_text {
+            let (is_final, kind) = (first & 0x80 != 0, first & 0x0f);
+            if kind < 0x8 {
+                self.in_pieces = !is_final;
+            }
+            self.granted = Granted::Bytes(head.saturating_add(len));
+            return Cut::Other;
+        }
+        if self.ahead.len() < head + len {
+            return Cut::More;
+        }
+        self.ahead.advance(head);
+        Cut::Text(self.ahead.split_to(len).freeze())
+    }
+
+    /// Reads behind what is there. At the end of the stream nothing more is cut, and tungstenite is told.
     fn read_ahead(&mut self) -> io::Result<()> {
         let mut ahead = std::mem::take(&mut self.ahead);
-        let read = self.with(|stream, cx| {
-            let mut buffer = ReadBuf::new(&mut ahead);
-            ready!(stream.poll_read(cx, &mut buffer))?;
-            Poll::Ready(Ok(buffer.filled().len()))
-        });
+        // A frame that says it is large gets room as it comes.
+        ahead.reserve(self.room);
+        let read = self.with(|stream, cx| poll_read_buf(stream, cx, &mut ahead));
+        let is_full = ahead.len() == ahead.capacity();
         self.ahead = ahead;
-        (self.at, self.end) = (0, read?);
+        match read? {
+            0 => self.is_over = true,
+            _ if is_full => self.room = (2 * self.room).min(READ_MAX),
+            _ => {}
+        }
+        self.reads += 1;
         Ok(())
     }
 
@@ -323,14 +429,57 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Duplex for T {}
 
 impl Read for Pipe {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.at == self.end {
+        if !self.owes() && !self.is_over {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        if self.ahead.is_empty() && !self.is_over {
             self.read_ahead()?;
         }
-        let len = buffer.len().min(self.end - self.at);
-        buffer[..len].copy_from_slice(&self.ahead[self.at..self.at + len]);
-        self.at += len;
+        let mut len = buffer.len().min(self.ahead.len());
+        match &mut self.granted {
+            Granted::Head(matched) => {
+                len = head_len(&self.ahead[..len], matched);
+                if *matched == BLANK_LINE.len() {
+                    self.granted = Granted::Bytes(0);
+                }
+            }
+            Granted::Bytes(left) => {
+                len = len.min(*left);
+                *left -= len;
+            }
+        }
+        self.ahead.copy_to_slice(&mut buffer[..len]);
         Ok(len)
     }
+}
+
+/// How many of the bytes belong to a head of which `matched` bytes of the blank line at its end have come before them.
+fn head_len(bytes: &[u8], matched: &mut usize) -> usize {
+    for (at, byte) in bytes.iter().enumerate() {
+        *matched = match *byte == BLANK_LINE[*matched] {
+            true => *matched + 1,
+            false => usize::from(*byte == BLANK_LINE[0]),
+        };
+        if *matched == BLANK_LINE.len() {
+            return at + 1;
+        }
+    }
+    bytes.len()
+}
+
+/// How long the head of a frame and what follows it are, as far as that has come.
+#[inline]
+fn frame_bounds(bytes: &[u8]) -> Option<(usize, usize)> {
+    let second = *bytes.get(1)?;
+    let mask = if second & 0x80 == 0 { 0 } else { 4 };
+    Some(match second & 0x7f {
+        126 => (4 + mask, usize::from(u16::from_be_bytes(*bytes.get(2..)?.first_chunk()?))),
+        127 => {
+            let len = u64::from_be_bytes(*bytes.get(2..)?.first_chunk()?);
+            (10 + mask, usize::try_from(len).unwrap_or(usize::MAX))
+        }
+        short => (2 + mask, usize::from(short)),
+    })
 }
 
 impl Write for Pipe {

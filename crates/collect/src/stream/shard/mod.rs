@@ -183,10 +183,12 @@ impl Shard {
     fn frames(&mut self, which: Which, first: Result<Frame, tungstenite::Error>) {
         self.standby_first = which == Which::Current;
         let now = self.ground.clock.monotonic();
+        // What one read has brought was received together.
+        let mut received_at = self.ground.clock.wall();
+        let mut reads = self.reads(which);
         let mut next = Some(first);
         for _ in 0..FRAMES_AT_ONCE {
             let Some(frame) = next.take() else { break };
-            let received_at = self.ground.clock.wall();
             match frame {
                 Ok(Frame::Close(reason)) => {
                     return self.lost(
@@ -203,6 +205,9 @@ impl Shard {
                 break;
             }
             next = self.link(which).and_then(|link| link.socket.try_frame());
+            if reads != self.reads(which) {
+                (reads, received_at) = (self.reads(which), self.ground.clock.wall());
+            }
         }
         // What has been read is not lost.
         match next {
@@ -210,10 +215,7 @@ impl Shard {
             Some(Ok(Frame::Close(reason))) => {
                 self.lost(which, Cause::Disconnect, &format!("the venue closed it: {reason}"), now);
             }
-            Some(Ok(frame)) => {
-                let received_at = self.ground.clock.wall();
-                self.frame(which, frame, received_at, now);
-            }
+            Some(Ok(frame)) => self.frame(which, frame, received_at, now),
             Some(Err(error)) => self.lost(which, Cause::Disconnect, &error.to_string(), now),
         }
     }
@@ -362,6 +364,11 @@ impl Shard {
             Which::Current => self.current.as_mut(),
             Which::Standby => self.standby.as_mut(),
         }
+    }
+
+    /// How often the socket has brought something.
+    fn reads(&mut self, which: Which) -> u64 {
+        self.link(which).map_or(0, |link| link.socket.reads())
     }
 
     fn rules(&self) -> &catchment_venues::stream::SocketRules {
