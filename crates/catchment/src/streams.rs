@@ -10,7 +10,7 @@ use catchment_governor::Governor;
 use catchment_model::Clock;
 use catchment_pipeline::Intake;
 use serde_json::json;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -51,12 +51,36 @@ pub(crate) fn start(
         status,
         gaps,
     };
-    tasks.spawn(async move {
+    let over = on_its_own_thread(id, async move {
         if let Err(error) = stream::stream(task, stop).await {
             say(&format!("catchment: the streams of {id} are not recorded: {error}"));
         }
-    });
+    })?;
+    // If it panicked, the thread has told so.
+    tasks.spawn(async move { drop(over.await) });
     Ok(seen)
+}
+
+/// Runs a venue's sockets on a thread of their own. They speak all the time, each a little: whoever wakes for one of them
+/// takes the others along, and nobody else is woken. Tells when it is over.
+fn on_its_own_thread(
+    id: &str,
+    sockets: impl Future<Output = ()> + Send + 'static,
+) -> anyhow::Result<oneshot::Receiver<()>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.with_context(|| format!("cannot start the streams of {id}"))?;
+    let (ended, over) = oneshot::channel();
+    let work = move || {
+        runtime.block_on(sockets);
+        // A name that is still being looked up is not waited for.
+        runtime.shutdown_background();
+        let _ = ended.send(());
+    };
+    std::thread::Builder::new()
+        .name(format!("streams-{id}"))
+        .spawn(work)
+        .with_context(|| format!("cannot start the streams of {id}"))?;
+    Ok(over)
 }
 
 /// How the venue is asked.
