@@ -100,6 +100,9 @@ impl Envelope<'_> {
     /// What stands between the exchange's name and the channel's; [`LineParts`] relies on it.
     pub const BEFORE_CHANNEL: &'static str = r#"","channel":""#;
 
+    /// What stands between the payload and the id.
+    pub const BEFORE_ID: &'static str = r#","id":""#;
+
     /// Appends the envelope as one line, newline included.
     pub fn write_line(&self, id: &RecordId, out: &mut Vec<u8>) -> LineParts {
         let start = out.len();
@@ -136,7 +139,7 @@ impl Envelope<'_> {
         out.extend_from_slice(br#","payload":"#);
         let payload = out.len() - start;
         out.extend_from_slice(self.payload.0);
-        out.extend_from_slice(br#","id":""#);
+        out.extend_from_slice(Self::BEFORE_ID.as_bytes());
         let id_at = out.len() - start;
         out.extend_from_slice(&id.text());
         out.extend_from_slice(br#"","received_at_ns":"#);
@@ -148,12 +151,12 @@ impl Envelope<'_> {
     }
 }
 
-fn push_number(text: Option<&str>, out: &mut Vec<u8>) {
+pub(crate) fn push_number(text: Option<&str>, out: &mut Vec<u8>) {
     out.extend_from_slice(text.unwrap_or("null").as_bytes());
 }
 
 /// Appends the inside of a JSON string. Almost every symbol needs no escape and is copied.
-fn push_escaped(text: &str, out: &mut Vec<u8>) {
+pub(crate) fn push_escaped(text: &str, out: &mut Vec<u8>) {
     let odd = |b: u8| b < 0x20 || b == b'"' || b == b'\\';
     // Looking at all of them without stopping takes several at a time.
     if !text.bytes().fold(false, |any, b| any | odd(b)) {

@@ -78,11 +78,7 @@ impl Batch {
         let mut frames = draft.frames;
         let mut places = Vec::with_capacity(envelopes.len());
         for (seq, mark) in (first_seq..).zip(&draft.marks) {
-            frame::number(
-                &mut frames[mark.start..mark.start + mark.len],
-                RecordId { spool, seq },
-                mark.id_at,
-            );
+            frame::number(&mut frames[mark.start..mark.start + mark.len], RecordId { spool, seq });
             places.push(Place { chunk: 0, start: mark.start as u32, len: mark.len as u32 });
         }
         let bytes = frames.len() - places.len() * HEAD;

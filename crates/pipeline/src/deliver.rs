@@ -117,10 +117,11 @@ impl Deliverer {
     /// Runs until the pipeline is closed and everything is delivered, or there is no more time.
     pub(crate) async fn run(mut self) {
         while let Some(gathered) = self.gather().await {
-            if !self.deliver(&gathered).await {
+            let from_disk = gathered.from_disk;
+            if !self.deliver(gathered).await {
                 break;
             }
-            if gathered.from_disk && !self.config.replay_rest.is_zero() {
+            if from_disk && !self.config.replay_rest.is_zero() {
                 tokio::time::sleep(self.config.replay_rest).await;
             }
         }
@@ -285,8 +286,9 @@ impl Deliverer {
 // Writing.
 impl Deliverer {
     /// Offers the batch until it is taken. `false`: there is no more time; the records stay in the spool.
-    async fn deliver(&mut self, gathered: &Gathered) -> bool {
-        let mut batch = gathered.batch.clone();
+    async fn deliver(&mut self, gathered: Gathered) -> bool {
+        let Gathered { mut batch, after, .. } = gathered;
+        let last_received = batch.iter().next_back().map(|record| record.received_at());
         let mut counts = self.count(&batch);
         let mut attempt = 0;
         while !batch.is_empty() {
@@ -333,8 +335,10 @@ impl Deliverer {
             }
         }
         self.books.went_out(self.sink.name(), &counts);
-        self.last_received = gathered.batch.iter().next_back().map(|record| record.received_at());
-        self.settle(gathered.after).await;
+        self.last_received = last_received;
+        // Its memory can be used again once this is told.
+        drop(batch);
+        self.settle(after).await;
         true
     }
 

@@ -34,8 +34,6 @@ pub(crate) struct Mark {
     pub(crate) start: usize,
     /// How long its frame is.
     pub(crate) len: usize,
-    /// Where its id stands, counted from the frame's start.
-    pub(crate) id_at: usize,
     /// Which of the draft's streams it belongs to.
     pub(crate) stream: usize,
     pub(crate) received_at: UnixNs,
@@ -93,7 +91,6 @@ impl Draft {
         self.marks.push(Mark {
             start,
             len: HEAD + line_len,
-            id_at: HEAD + parts.id,
             stream,
             received_at: envelope.received_at,
             key,

@@ -27,7 +27,7 @@
 //! whose length and number are plausible; a flipped bit anywhere costs one record.
 //! The header only names what the frames also know; its loss costs nothing.
 
-use catchment_model::{RecordId, SpoolId, UnixNs};
+use catchment_model::{Envelope, RecordId, SpoolId, UnixNs};
 
 /// Bytes before the first frame of a segment.
 pub(crate) const HEADER: usize = 36;
@@ -138,18 +138,34 @@ pub(crate) fn received_at(frame: &[u8]) -> UnixNs {
     UnixNs::new(Parts::decode(frame).received_at_ns).expect("written from a time")
 }
 
-/// Numbers a frame and writes the id into its line at `id_at` (counted from the frame's start).
-pub(crate) fn number(frame: &mut [u8], id: RecordId, id_at: usize) {
+/// Numbers a frame and writes the id into its line.
+pub(crate) fn number(frame: &mut [u8], id: RecordId) {
     frame[8..16].copy_from_slice(&id.seq.to_le_bytes());
+    let Parts { payload, payload_len, .. } = Parts::decode(frame);
+    let id_at = HEAD + payload as usize + payload_len as usize + Envelope::BEFORE_ID.len();
     frame[id_at..id_at + RecordId::LEN].copy_from_slice(&id.text());
 }
 
-/// Writes the checksums of whole, numbered frames that will lie at `offset` of `segment`.
-pub(crate) fn stamp(frames: &mut [u8], segment: u32, offset: u64) {
+/// Numbers whole frames from `next` on.
+pub(crate) fn number_all(frames: &mut [u8], next: &mut RecordId) {
+    let mut end = 0;
+    while end < frames.len() {
+        let len = frame_len(&frames[end..]).expect("the frames were made by Draft");
+        number(&mut frames[end..end + len], *next);
+        next.seq += 1;
+        end += len;
+    }
+}
+
+/// Numbers whole frames from `next` on and writes their checksums; they will lie at `offset` of `segment`. All at once,
+/// while a frame is at hand: going through them all twice takes twice as long.
+pub(crate) fn stamp(frames: &mut [u8], next: &mut RecordId, segment: u32, offset: u64) {
     let mut end = 0;
     while end < frames.len() {
         let len = frame_len(&frames[end..]).expect("the frames were made by Draft");
         let frame = &mut frames[end..end + len];
+        number(frame, *next);
+        next.seq += 1;
         let crc = checksum(frame, segment, offset + end as u64);
         frame[4..8].copy_from_slice(&crc.to_le_bytes());
         end += len;
@@ -201,8 +217,20 @@ mod tests {
     #[test]
     fn a_frame_is_sound_only_where_it_was_written() {
         let mut frame = vec![b'x'; HEAD + 100];
-        frame[..4].copy_from_slice(&((HEAD - UNCOUNTED + 100) as u32).to_le_bytes());
-        stamp(&mut frame, 3, 400);
+        let parts = Parts {
+            received_at_ns: 1,
+            payload: 30,
+            payload_len: 5,
+            exchange: 1,
+            exchange_len: 2,
+            channel_len: 3,
+            symbol: 4,
+            symbol_len: 5,
+        };
+        parts.encode(&mut frame[..HEAD], 100);
+        let mut next = RecordId { spool: SpoolId::new(1), seq: 7 };
+        stamp(&mut frame, &mut next, 3, 400);
+        assert_eq!((seq(&frame), next.seq), (7, 8));
         assert!(is_sound(&frame, 3, 400));
         assert!(!is_sound(&frame, 3, 401), "another offset");
         assert!(!is_sound(&frame, 4, 400), "another segment");

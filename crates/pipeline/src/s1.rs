@@ -50,19 +50,14 @@ fn convert(spool: &mut Spool, number: u32, bytes: &[u8]) -> io::Result<Header> {
             Quarantine::new(spool.disk(), &spool.config().dir).keep(&spool.segment_path(number), &damage)?;
         events::damage_found(&damage, &kept);
     }
-    let mut seq = header.first_seq;
+    let mut next = RecordId { spool: spool.id(), seq: header.first_seq };
     let mut frames = draft.frames;
-    for mark in &draft.marks {
-        let id = RecordId { spool: spool.id(), seq };
-        frame::number(&mut frames[mark.start..mark.start + mark.len], id, mark.id_at);
-        seq += 1;
-    }
-    frame::stamp(&mut frames, segment, HEADER as u64);
+    frame::stamp(&mut frames, &mut next, segment, HEADER as u64);
     let mut file = header.encode().to_vec();
     file.extend_from_slice(&frames);
     let path = segment_path(&spool.config().dir, segment);
     disk::replace_file(&*spool.disk(), &path, &file, SyncPoint::ConvertedData, SyncPoint::ConvertedEntry)?;
-    spool.adopt(segment, file.len() as u64, seq);
+    spool.adopt(segment, file.len() as u64, next.seq);
     events::segment_converted(number, segment, draft.marks.len());
     Ok(header)
 }

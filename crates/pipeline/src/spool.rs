@@ -229,22 +229,22 @@ impl Spool {
     /// Makes a draft durable at once, without a pipeline around it: for tools and benches. Says the first record's number.
     pub fn accept(&mut self, draft: Draft) -> Result<u64, SpoolError> {
         let first = self.next_seq;
-        let mut frames = draft.frames;
-        for (seq, mark) in (first..).zip(&draft.marks) {
-            let id = RecordId { spool: self.id, seq };
-            frame::number(&mut frames[mark.start..mark.start + mark.len], id, mark.id_at);
-        }
         if !draft.marks.is_empty() {
-            self.append(&mut [frames], first + draft.marks.len() as u64 - 1)?;
+            self.append(&mut [draft.frames], first, first + draft.marks.len() as u64 - 1)?;
         }
         Ok(first)
     }
 
-    /// Writes whole numbered frames, one part behind the other, and waits until they are durable; says where they lie. If
-    /// it fails, the numbers up to `last_seq` are spent all the same: part of the group may be on the disk.
-    pub(crate) fn append(&mut self, parts: &mut [Vec<u8>], last_seq: u64) -> Result<Position, SpoolError> {
-        debug_assert!(last_seq >= self.next_seq, "numbers only grow");
-        let first_seq = self.next_seq;
+    /// Numbers whole frames from `first_seq` on, writes them, one part behind the other, and waits until they are durable;
+    /// says where they lie. If it fails, the numbers up to `last_seq` are spent all the same: part of the group may be on
+    /// the disk.
+    pub(crate) fn append(
+        &mut self,
+        parts: &mut [Vec<u8>],
+        first_seq: u64,
+        last_seq: u64,
+    ) -> Result<Position, SpoolError> {
+        debug_assert!(first_seq >= self.next_seq && last_seq >= first_seq, "numbers only grow");
         let appended = self.append_once(parts, first_seq).or_else(|error| {
             // The file that failed is left alone for good; the group goes to another.
             events::segment_abandoned(&self.config.dir, self.open.as_ref().map(|open| open.number), &error);
@@ -272,8 +272,12 @@ impl Spool {
         }
         let open = self.open.as_mut().expect("just made");
         let at = Position { segment: open.number, offset: open.len };
+        if open.file.is_none() {
+            let mut next_id = RecordId { spool: self.id, seq: first_seq };
+            parts.iter_mut().for_each(|part| frame::number_all(part, &mut next_id));
+        }
         if let Some(file) = &mut open.file {
-            append_in_pieces(&mut **file, parts, at)?;
+            append_in_pieces(&mut **file, parts, RecordId { spool: self.id, seq: first_seq }, at)?;
             file.sync(SyncPoint::SegmentData)?;
             if is_new {
                 self.files
@@ -371,13 +375,18 @@ impl Spool {
 
 /// Writes frames at a place that their checksums vouch for, some megabytes at a time, so that the disk begins before all
 /// of them are ready.
-fn append_in_pieces(file: &mut dyn DiskFile, parts: &mut [Vec<u8>], mut at: Position) -> io::Result<()> {
+fn append_in_pieces(
+    file: &mut dyn DiskFile,
+    parts: &mut [Vec<u8>],
+    mut next_id: RecordId,
+    mut at: Position,
+) -> io::Result<()> {
     let mut first = 0;
     while first < parts.len() {
         let (mut next, mut bytes) = (first, 0);
         while next < parts.len() && bytes < PIECE {
             let part = &mut parts[next];
-            frame::stamp(part, at.segment, at.offset + bytes as u64);
+            frame::stamp(part, &mut next_id, at.segment, at.offset + bytes as u64);
             bytes += part.len();
             next += 1;
         }
@@ -463,9 +472,9 @@ impl Spool {
         done.map(|(number, _)| *number).collect()
     }
 
-    /// Everything before this segment is settled with every sink.
-    pub(crate) fn settled_before(&self) -> u32 {
-        self.cursors.values().map(|cursor| cursor.at.segment).min().unwrap_or(0)
+    /// Everything before this place is settled with every sink.
+    pub(crate) fn settled_before(&self) -> Position {
+        self.cursors.values().map(|cursor| cursor.at).min().unwrap_or_default()
     }
 
     fn save_cursors(&self, clean: bool) -> io::Result<()> {

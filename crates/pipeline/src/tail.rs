@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use crate::reader::Position;
 
 /// Less is quickly had from the system.
-const SPARE_MIN: usize = 64 << 10;
+const SPARE_MIN: usize = 8 << 10;
 /// More is not kept, however much the tail may hold.
 const SPARE_MAX: usize = 64 << 20;
 
@@ -137,6 +137,15 @@ impl Tail {
             std::mem::take(&mut state.spare)
         };
         drop(unwanted);
+    }
+
+    /// Every sink has all that comes before this place: nobody will ask for it again, and its memory is for what comes.
+    pub(crate) fn settled(&self, before: Position) {
+        let mut state = self.lock();
+        let is_done = |chunk: &Chunk| Position { offset: chunk.end(), ..chunk.at } <= before;
+        while state.chunks.front().is_some_and(is_done) {
+            state.forget_oldest(self.bytes_max);
+        }
     }
 
     /// These segments are settled and gone.

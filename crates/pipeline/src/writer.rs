@@ -471,10 +471,10 @@ impl Writer {
         }
         let mut spool = self.spool.take().expect("only at home");
         self.bytes += group.bytes() as u64;
-        let last_seq = group.next_seq() - 1;
+        let (first_seq, last_seq) = (group.first_seq(), group.next_seq() - 1);
         let mut parts = group.take_parts(&self.wiring.tail);
         let append = tokio::task::spawn_blocking(move || {
-            let appended = spool.append(&mut parts, last_seq);
+            let appended = spool.append(&mut parts, first_seq, last_seq);
             (spool, parts, appended)
         });
         self.flight = Some(Flight { append, group });
@@ -642,8 +642,10 @@ impl Writer {
                 let spool = self.home();
                 let before = spool.settled_before();
                 spool.settle(&sink, cursor);
+                let settled = spool.settled_before();
                 self.cursors_moved = true;
-                if self.home().settled_before() > before {
+                self.wiring.tail.settled(settled);
+                if settled.segment > before.segment {
                     self.tidy().await;
                 }
             }

@@ -3,7 +3,6 @@
 use catchment_model::{Monotonic, RecordId, SpoolId};
 
 use super::Submit;
-use crate::frame;
 use crate::intake::{Fate, Receipt};
 use crate::tail::Tail;
 use crate::{DedupWindow, Draft};
@@ -13,6 +12,7 @@ pub(super) struct Group {
     /// Frames to be written, one part behind the other: the drafts' own memory, where all of a draft is kept.
     parts: Vec<Vec<u8>>,
     bytes: usize,
+    first_seq: u64,
     next_seq: u64,
     keys: usize,
     members: Vec<Member>,
@@ -51,7 +51,7 @@ fn accepted(first: RecordId, records: usize) -> impl Iterator<Item = Fate> {
 impl Group {
     /// An empty group whose first record will have this number.
     pub(super) fn from(next_seq: u64) -> Self {
-        Self { parts: Vec::new(), bytes: 0, next_seq, keys: 0, members: Vec::new() }
+        Self { parts: Vec::new(), bytes: 0, first_seq: next_seq, next_seq, keys: 0, members: Vec::new() }
     }
 
     /// The group that follows this one. It will need about as much room.
@@ -63,7 +63,8 @@ impl Group {
         }
     }
 
-    /// Gives the records their ids and takes their frames in, duplicates and dropped ones left out.
+    /// Takes the frames of the records in, duplicates and dropped ones left out. They are numbered one after the other when
+    /// they are written.
     pub(super) fn add(
         &mut self,
         mut submit: Submit,
@@ -87,12 +88,10 @@ impl Group {
                 each.get_or_insert_with(|| accepted(first, at).collect()).push(fate);
                 continue;
             }
-            let id = RecordId { spool, seq: self.next_seq };
-            frame::number(&mut frames[mark.start..mark.start + mark.len], id, mark.id_at);
-            self.next_seq += 1;
             if let Some(fates) = &mut each {
-                fates.push(Fate::Accepted(id));
+                fates.push(Fate::Accepted(RecordId { spool, seq: self.next_seq }));
             }
+            self.next_seq += 1;
         }
         let (part, fates) = match each {
             None => (std::mem::take(frames), Fates::Accepted(first)),
@@ -120,6 +119,11 @@ impl Group {
     /// Whether nobody waits for it.
     pub(super) fn is_empty(&self) -> bool {
         self.members.is_empty()
+    }
+
+    /// The number of its first record.
+    pub(super) fn first_seq(&self) -> u64 {
+        self.first_seq
     }
 
     /// The number after its last record's.
