@@ -21,6 +21,7 @@ mod gap;
 mod id;
 mod instrument;
 mod name;
+mod stem;
 mod time;
 
 pub use book::{Book, BookFlags, Level};
@@ -32,4 +33,5 @@ pub use gap::{Cause, Gap};
 pub use id::{IdError, RecordId, SpoolId};
 pub use instrument::{Instrument, Snapshot, SnapshotError};
 pub use name::{Channel, NameError, Source, Symbol, Venue};
+pub use stem::{Leaf, Stem};
 pub use time::{TimeError, UnixMs, UnixNs, UtcDate};

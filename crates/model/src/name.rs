@@ -204,6 +204,12 @@ impl<'a> Symbol<'a> {
         plain_text("symbol", text, Self::MAX).map(Self)
     }
 
+    /// A text that was checked before.
+    pub(crate) fn already_checked(text: &'a str) -> Self {
+        debug_assert!(Self::new(text).is_ok(), "it was checked");
+        Self(text)
+    }
+
     /// The symbol as text.
     pub fn as_str(&self) -> &'a str {
         self.0
@@ -227,6 +233,12 @@ impl<'a> Source<'a> {
     /// Checks the text: not empty, at most 128 bytes, no control characters.
     pub fn new(text: &'a str) -> Result<Self, NameError> {
         plain_text("source", text, Self::MAX).map(Self)
+    }
+
+    /// A text that was checked before.
+    pub(crate) fn already_checked(text: &'a str) -> Self {
+        debug_assert!(Self::new(text).is_ok(), "it was checked");
+        Self(text)
     }
 
     /// The source as text.

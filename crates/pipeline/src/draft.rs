@@ -1,6 +1,6 @@
 //! Envelopes on their way in: written once, as the very bytes the spool and the archive will hold.
 
-use catchment_model::{Channel, Envelope, RecordId, SpoolId, UnixNs, Venue};
+use catchment_model::{Channel, Envelope, Leaf, LineParts, RecordId, SpoolId, Stem, UnixNs, Venue};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128_with_seed};
 
 use crate::frame::{self, HEAD, LINE_MAX, Parts};
@@ -70,6 +70,19 @@ impl Draft {
         // The id takes its place now and its value when the record is accepted.
         let id = RecordId { spool: SpoolId::new(0), seq: 0 };
         let parts = envelope.write_line(&id, &mut self.frames);
+        self.finish(start, &parts, envelope)
+    }
+
+    /// The same for a message of a stream whose lines were written before: what they share is at hand.
+    pub fn push_leaf(&mut self, stem: &mut Stem, leaf: &Leaf<'_>) -> Result<(), DraftError> {
+        let start = self.frames.len();
+        self.frames.extend_from_slice(&[0; HEAD]);
+        let parts = stem.write_line(leaf, &mut self.frames);
+        self.finish(start, &parts, &stem.envelope(leaf))
+    }
+
+    /// Writes the head in front of a line that stands behind the others, and notes it.
+    fn finish(&mut self, start: usize, parts: &LineParts, envelope: &Envelope<'_>) -> Result<(), DraftError> {
         let line_len = self.frames.len() - start - HEAD;
         if line_len > LINE_MAX {
             self.frames.truncate(start);

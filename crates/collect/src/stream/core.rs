@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use catchment_model::{
-    Cause, Channel, Envelope, Gap, Monotonic, Payload, Source, Symbol, UnixMs, UnixNs, Venue,
+    Cause, Channel, Envelope, Gap, Leaf, Monotonic, Payload, Source, Stem, Symbol, UnixMs, UnixNs, Venue,
 };
 use catchment_pipeline::Draft;
 use catchment_venues::stream::{Data, Order, Scope, Sequence, SequenceChecker, Step, Witness};
@@ -49,6 +49,8 @@ pub(crate) struct Core {
 pub(crate) struct Stream {
     pub(crate) channel: Channel,
     pub(crate) symbol: Box<str>,
+    /// Its lines.
+    stem: Stem,
     pub(crate) is_book: bool,
     /// Follows the numbers, where the venue numbers it alike on every connection.
     checker: Option<SequenceChecker>,
@@ -68,10 +70,26 @@ pub(crate) struct Stream {
     feeds: Vec<usize>,
 }
 
-#[derive(Debug, Default, Clone, Copy)]
-struct LastId {
-    number: Option<u64>,
-    hash: Option<u64>,
+/// The id of a message, kept as it came: it is asked for only when a stream is silent.
+#[derive(Debug, Default)]
+struct LastId(String);
+
+impl LastId {
+    #[inline]
+    fn take(&mut self, id: &str) {
+        self.0.clear();
+        if id.len() <= Envelope::MESSAGE_ID_MAX {
+            self.0.push_str(id);
+        }
+    }
+
+    fn number(&self) -> Option<u64> {
+        self.0.parse().ok()
+    }
+
+    fn hash(&self) -> Option<u64> {
+        (!self.0.is_empty()).then(|| xxh3_64(self.0.as_bytes()))
+    }
 }
 
 /// The last few numbers or hashes.
@@ -119,6 +137,11 @@ impl Core {
             streams.push(Stream {
                 channel: spec.name,
                 symbol: wanted.instrument.symbol.as_str().into(),
+                stem: Stem::new(
+                    route.descriptor.venue(),
+                    spec.name,
+                    Symbol::new(wanted.instrument.symbol.as_str()).unwrap_or(Symbol::ALL),
+                ),
                 is_book: spec.book.is_some(),
                 checker: rule.map(SequenceChecker::new),
                 order: rule.map(|rule| rule.order),
@@ -240,7 +263,7 @@ impl Core {
 
     /// Stores a message without following it: the snapshot with which a standby begins.
     pub(crate) fn push(&mut self, data: &Data<'_>, from: From<'_>, draft: &mut Draft) -> bool {
-        let stream = &self.streams[data.wanted as usize];
+        let stream = &mut self.streams[data.wanted as usize];
         let mut one_line = Vec::new();
         let payload = match Payload::already_validated(data.bytes) {
             Ok(payload) => payload,
@@ -250,17 +273,15 @@ impl Core {
                 Payload::already_validated(&one_line).expect("there is no line break left")
             }
         };
-        let pushed = draft.push(&Envelope {
+        let leaf = Leaf {
             message_id: data.id.as_deref().filter(|id| id.len() <= Envelope::MESSAGE_ID_MAX),
             sequence: data.sequence.map(|sequence| sequence.last),
-            exchange: self.venue,
-            channel: stream.channel,
-            symbol: Symbol::new(&stream.symbol).unwrap_or(Symbol::ALL),
             server_time: data.server_time,
             received_at: from.received_at,
             payload,
-            source: Source::new(from.source).unwrap_or(Source::RECORDER),
-        });
+            source: from.source,
+        };
+        let pushed = draft.push_leaf(&mut stream.stem, &leaf);
         if pushed.is_err() {
             self.counts.unrecorded += 1;
             self.gaps.interrupt(data.wanted as usize, Cause::Failure, from.label, from.now);
@@ -275,13 +296,14 @@ impl Core {
     fn follow(&mut self, place: usize, data: &Data<'_>) -> Follow {
         let stream = &mut self.streams[place];
         if let Some(id) = &data.id {
-            stream.id = LastId { number: id.parse().ok(), hash: Some(xxh3_64(id.as_bytes())) };
+            stream.id.take(id);
         }
         let (Some(sequence), Some(checker)) = (&data.sequence, &mut stream.checker) else {
-            let Some(hash) = stream.id.hash.filter(|_| data.id.is_some()) else {
+            let Some(id) = &data.id else {
                 stream.last_hash = Some(xxh3_64(data.bytes));
                 return Follow::Unproved;
             };
+            let hash = xxh3_64(id.as_bytes());
             stream.last_hash = Some(hash);
             return match stream.recent.has(hash) {
                 true => Follow::Repetition,
@@ -502,7 +524,7 @@ impl Core {
         let hash = said.id.as_deref().map(|id| xxh3_64(id.as_bytes()));
         let before = stream.testimony.replace(said.clone());
         let has_moved = before.is_some_and(|before| before != said);
-        match (number.zip(stream.id.number), hash.zip(stream.id.hash)) {
+        match (number.zip(stream.id.number()), hash.zip(stream.id.hash())) {
             (Some((theirs, ours)), _) if theirs > ours => return Testimony::Newer,
             (Some(_), _) => return Testimony::Same,
             (None, Some((theirs, ours))) if theirs == ours => return Testimony::Same,
