@@ -88,8 +88,7 @@ impl BookPage {
     pub fn books(&self) -> impl ExactSizeIterator<Item = BookRead<'_>> {
         self.books.iter().map(|book| BookRead {
             asked: book.asked,
-            payload: Payload::already_validated(&self.bytes[book.payload.clone()])
-                .expect("records are written on one line"),
+            payload: Payload::written_on_one_line(&self.bytes[book.payload.clone()]),
             server_time: book.facts.server_time,
             flags: book.facts.flags,
             hash_ok: book.facts.hash_ok,
