@@ -8,7 +8,7 @@ use crate::machine::thread_seconds;
 use crate::{BenchArgs, Duel, Goal, Report};
 
 /// Answers a round.
-const TIMES: usize = 10;
+const TIMES: usize = 40;
 
 pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
     let answer = Answer::new();
