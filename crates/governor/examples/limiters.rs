@@ -20,7 +20,7 @@ usage: limiters [--seed N] [--seeds N] [--model NAME] [--limiter NAME] [--json]
   --seed N        the first seed [default: 1]
   --seeds N       how many seeds; figures are means over them; worst, whole hour, 85 % in, bans and
                   Jain are those of the worst seed; refusals are those of one client [default: 3]
-  --model NAME    only the model of this name; `tuned`, `unseen` and `held-out` are groups of them
+  --model NAME    only the model of this name; `tuned`, `unseen`, `held-out` and `second` are groups
   --limiter NAME  only the limiter of this name: pace, pace warm, aimd, fixed
   --json          one JSON object a line";
 
@@ -50,6 +50,7 @@ fn main() -> ExitCode {
         ("tuned", "tuned on", models::TUNED),
         ("unseen", "not tuned on, though mended for some", models::UNSEEN),
         ("held-out", "never changed for", models::HELD_OUT),
+        ("second", "not tuned on, of other kinds", models::SECOND),
     ];
     let mut found = false;
     for (group, title, models) in groups {

@@ -25,6 +25,13 @@ const MOVES: Duration = Duration::from_secs(3_600);
 const WORTH_REFUSAL: f64 = 300.0;
 const WORTH_MAX: f64 = 1_800.0;
 
+/// A door that stays shut for so long, whatever knocks, is that of a long window.
+const SHUT_LONG: Duration = Duration::from_secs(10);
+/// The longest window that is learned.
+const WINDOW_MAX: Duration = Duration::from_secs(900);
+/// Sums within this share of each other are the same.
+const SAME: f64 = 0.1;
+
 /// An episode younger than this may be over soon: a scout goes ahead at least this often, and the venue is back within
 /// half a minute of its end. One that lasts longer is left alone for longer, and so is one that follows such a one.
 const BRIEF: Duration = Duration::from_secs(120);
@@ -94,6 +101,15 @@ pub(super) struct Past {
     sinking: u32,
     /// When we last took refusals for trouble that teaches nothing.
     troubled: Option<Monotonic>,
+    /// What had been let through in all when the door was last opened, and how much more it was until it was shut.
+    total: u64,
+    sum: u64,
+    /// How long it was shut, if it was tried meanwhile.
+    shut: Duration,
+    /// From when it was opened before to when it was opened last.
+    cycle: Duration,
+    /// How long the venue's window is, if it is long and was found.
+    window: Duration,
 }
 
 impl Past {
@@ -112,6 +128,11 @@ impl Past {
             unexplained: None,
             sinking: 0,
             troubled: None,
+            total: 0,
+            sum: 0,
+            shut: Duration::ZERO,
+            cycle: Duration::ZERO,
+            window: Duration::ZERO,
         }
     }
 }
@@ -119,6 +140,7 @@ impl Past {
 impl Pace {
     /// Too fast.
     pub(super) fn refused(&mut self, end: &End, now: Monotonic) {
+        let is_one_too_many = end.outcome == Outcome::Refused && self.slots.refused(end.sent_at, now);
         if let Some(episode) = &mut self.episode {
             episode.refusals += 1;
             let was_scout = episode.scout.is_some_and(|scout| end.sent_at >= scout);
@@ -139,7 +161,7 @@ impl Pace {
             return;
         }
         let is_old_news = self.past.began.is_some_and(|began| end.sent_at <= began);
-        if is_old_news {
+        if is_old_news || is_one_too_many {
             return;
         }
         self.begin_episode(end.feedback.retry_after, end.outcome == Outcome::TimedOut, now);
@@ -159,7 +181,12 @@ impl Pace {
         let is_dear = !self.past.explored && self.past.silence > DEAR_S;
         let soon = if is_dear { SOON.max(Duration::from_secs_f64(4.0 * self.past.silence)) } else { SOON };
         let again = !explored && self.past.resumed.is_some_and(|resumed| now.since(resumed) < soon);
-        self.learn_ceiling(explored, again, is_silence, now);
+        let window = self.learn_window();
+        let before = before.filter(|_| window.is_none());
+        match window {
+            Some(ceiling) => self.settle_in_window(ceiling),
+            None => self.learn_ceiling(explored, again, is_silence, now),
+        }
         let wait = if again { self.past.patience * 2 } else { self.past.patience };
         self.episode = Some(Episode {
             began: now,
@@ -191,6 +218,31 @@ impl Pace {
         let since = self.past.resumed.or(self.sent.since());
         let is_long = since.is_some_and(|since| now.since(since) >= HELD);
         is_long && !climbs && self.sent.rate(HELD, now) >= 0.9 * self.sent.rate(LATELY, now)
+    }
+
+    /// The same sum was let through as before the last refusal, and the door had been shut for long: a window of that sum,
+    /// as long as from one opening to the next. How fast we were says nothing; only a long window gives such sums, while
+    /// a penalty, a stranger or a limit that moves come after any.
+    fn learn_window(&mut self) -> Option<f64> {
+        let before = self.past.sum as f64;
+        self.past.sum = self.meter.total() - self.past.total;
+        let sum = self.past.sum as f64;
+        let is_same = sum > 0.0 && (sum - before).abs() <= SAME * sum;
+        if !is_same || self.past.shut < SHUT_LONG {
+            return None;
+        }
+        self.past.window = self.past.cycle.min(WINDOW_MAX);
+        self.past.horizon = self.past.horizon.max(self.past.window);
+        let ceiling = sum / self.past.cycle.as_secs_f64();
+        (ceiling < self.rate).then_some(ceiling)
+    }
+
+    /// Goes on below the rate of a long window. It was measured while we were much too fast, so it is soon looked for more.
+    fn settle_in_window(&mut self, ceiling: f64) {
+        self.probe_after = self.settings.probe_after_min.as_secs_f64();
+        (self.past.proven, self.past.former, self.past.unexplained) = (0.0, 0.0, None);
+        self.refused = f64::INFINITY;
+        self.settle(ceiling);
     }
 
     /// Settles the ceiling, and the rate below it, after a refusal.
@@ -253,10 +305,10 @@ impl Pace {
     fn learn_horizon(&mut self, explored: bool, before: f64, now: Monotonic) {
         let is_fresh = self.past.resumed.is_some_and(|resumed| now.since(resumed) < FRESH);
         if !explored && is_fresh && self.past.explored {
-            self.past.horizon = (self.past.horizon * 2).min(HORIZON_MAX);
+            self.past.horizon = self.past.horizon.max((self.past.horizon * 2).min(HORIZON_MAX));
         } else if explored && self.ceiling.is_some() && self.rate > 1.06 * before {
             let shut = Duration::from_secs_f64(self.past.silence).min(HORIZON_MAX);
-            self.past.horizon = (self.past.horizon / 2).max(LATELY).max(shut);
+            self.past.horizon = (self.past.horizon / 2).max(LATELY).max(shut).max(self.past.window);
         }
     }
 
@@ -299,8 +351,11 @@ impl Pace {
         let Some(episode) = self.episode.take() else { return };
         // What was not answered meanwhile belongs to it, and does not begin another.
         self.timing_out = 0.0;
-        self.slots.judge(now);
         let silence = now.since(episode.began);
+        self.past.total = self.meter.total();
+        self.past.cycle =
+            self.past.resumed.or(self.meter.since()).map_or(Duration::ZERO, |opened| now.since(opened));
+        self.past.shut = if episode.refused_scouts > 0 { silence } else { Duration::ZERO };
         self.past.silence = silence.as_secs_f64();
         self.past.resumed = Some(now);
         self.past.patience = if episode.refused_scouts == 0 { episode.wait / 2 } else { episode.wait };
@@ -321,6 +376,10 @@ impl Pace {
             let dear = (WORTH_REFUSAL * f64::from(episode.refusals)).min(WORTH_MAX);
             self.probe_after = self.probe_after.max(dear);
         }
+        if self.slots.judge(now) {
+            // It was not the rate that was refused, so the rate is what the slots allow.
+            (self.ceiling, self.refused, self.aim) = (None, f64::INFINITY, Aim::Start);
+        }
         self.next_at = now;
         self.stretch = Stretch { began: now, ..Stretch::default() };
     }
@@ -337,6 +396,10 @@ impl Pace {
             resumed: self.past.resumed,
             silence: self.past.silence,
             patience: self.past.patience,
+            total: self.past.total,
+            sum: self.past.sum,
+            shut: self.past.shut,
+            cycle: self.past.cycle,
             anchor: now,
             troubled: Some(now),
             ..past

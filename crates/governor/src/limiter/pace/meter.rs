@@ -1,25 +1,36 @@
-//! How much the venue let through lately: a ring of quarter seconds, two minutes long.
+//! How much the venue let through lately: a ring of quarter seconds, two minutes long, and one of eight seconds, a quarter
+//! of an hour long, for venues whose windows are.
 
 use std::time::Duration;
 
 use catchment_model::Monotonic;
 
-const SLICE_MS: u64 = 250;
 const SLICES: usize = 512;
+const FINE_MS: u64 = 250;
+const COARSE_SLICES: usize = 128;
+const COARSE_MS: u64 = 8_000;
 
 /// What was let through, by the time its answer came.
 #[derive(Debug)]
 pub(super) struct Meter {
-    slices: Box<[u64; SLICES]>,
-    /// The slice that is being filled, counted since the clock began.
-    newest: u64,
+    fine: Ring<SLICES>,
+    coarse: Ring<COARSE_SLICES>,
     /// When anything was first let through or refused; before this there is nothing to count.
     since: Option<Monotonic>,
+    total: u64,
+}
+
+#[derive(Debug)]
+struct Ring<const N: usize> {
+    slices: Box<[u64; N]>,
+    slice_ms: u64,
+    /// The slice that is being filled, counted since the clock began.
+    newest: u64,
 }
 
 impl Meter {
     pub(super) fn new() -> Self {
-        Self { slices: Box::new([0; SLICES]), newest: 0, since: None }
+        Self { fine: Ring::new(FINE_MS), coarse: Ring::new(COARSE_MS), since: None, total: 0 }
     }
 
     /// Marks when the first one left: before that nobody asked.
@@ -33,51 +44,79 @@ impl Meter {
     }
 
     pub(super) fn add(&mut self, cost: u32, now: Monotonic) {
-        self.forget_old(now);
-        self.slices[(self.newest % SLICES as u64) as usize] += u64::from(cost);
+        let now_ms = ms(now);
+        self.total += u64::from(cost);
+        self.fine.add(cost, now_ms);
+        self.coarse.add(cost, now_ms);
+    }
+
+    /// All that was ever let through.
+    pub(super) fn total(&self) -> u64 {
+        self.total
     }
 
     /// Cost a second over the last `span`, or since the first request if that is shorter, but never over less than
     /// a second.
     pub(super) fn rate(&mut self, span: Duration, now: Monotonic) -> f64 {
-        self.forget_old(now);
         let known = self.since.map_or(Duration::ZERO, |since| now.since(since));
-        let longest = Duration::from_millis(SLICE_MS * (SLICES as u64 - 1));
-        let span = span.min(known).min(longest).max(Duration::from_secs(1));
+        let span_ms = (span.min(known).as_millis() as u64).max(1_000);
+        let now_ms = ms(now);
+        if span_ms <= self.fine.longest_ms() {
+            self.fine.rate(span_ms, now_ms)
+        } else {
+            self.coarse.rate(span_ms.min(self.coarse.longest_ms()), now_ms)
+        }
+    }
+}
 
+impl<const N: usize> Ring<N> {
+    fn new(slice_ms: u64) -> Self {
+        Self { slices: Box::new([0; N]), slice_ms, newest: 0 }
+    }
+
+    fn longest_ms(&self) -> u64 {
+        self.slice_ms * (N as u64 - 1)
+    }
+
+    fn add(&mut self, cost: u32, now_ms: u64) {
+        self.forget_old(now_ms);
+        self.slices[(self.newest % N as u64) as usize] += u64::from(cost);
+    }
+
+    fn rate(&mut self, span_ms: u64, now_ms: u64) -> f64 {
+        self.forget_old(now_ms);
         // The slice being filled is not full, so the oldest one counts for the rest of its length.
-        let span_ms = span.as_millis() as u64;
-        let filled_ms = u64::from(now.0.subsec_millis()) % SLICE_MS;
-        let whole = (span_ms - filled_ms) / SLICE_MS;
-        let rest_ms = (span_ms - filled_ms) % SLICE_MS;
+        let filled_ms = (now_ms % self.slice_ms).min(span_ms);
+        let whole = (span_ms - filled_ms) / self.slice_ms;
+        let rest_ms = (span_ms - filled_ms) % self.slice_ms;
         let mut sum: u64 = (0..=whole).map(|back| self.slice(back)).sum();
-        sum += self.slice(whole + 1) * rest_ms / SLICE_MS;
+        sum += self.slice(whole + 1) * rest_ms / self.slice_ms;
         sum as f64 / (span_ms as f64 / 1e3)
     }
 
     fn slice(&self, back: u64) -> u64 {
         match self.newest.checked_sub(back) {
-            Some(index) if back < SLICES as u64 => self.slices[(index % SLICES as u64) as usize],
+            Some(index) if back < N as u64 => self.slices[(index % N as u64) as usize],
             _ => 0,
         }
     }
 
-    fn forget_old(&mut self, now: Monotonic) {
-        let newest = slice_of(now);
+    fn forget_old(&mut self, now_ms: u64) {
+        let newest = now_ms / self.slice_ms;
         if newest <= self.newest {
             return;
         }
-        let passed = (newest - self.newest).min(SLICES as u64);
+        let passed = (newest - self.newest).min(N as u64);
         for step in 0..passed {
-            self.slices[((newest - step) % SLICES as u64) as usize] = 0;
+            self.slices[((newest - step) % N as u64) as usize] = 0;
         }
         self.newest = newest;
     }
 }
 
-/// Which slice a time falls into. Told twice for each request, so without the wide arithmetic of `as_millis`.
-fn slice_of(now: Monotonic) -> u64 {
-    now.0.as_secs() * (1_000 / SLICE_MS) + u64::from(now.0.subsec_millis()) / SLICE_MS
+/// Told twice for each request, so without the wide arithmetic of `as_millis`.
+fn ms(now: Monotonic) -> u64 {
+    now.0.as_secs() * 1_000 + u64::from(now.0.subsec_millis())
 }
 
 #[cfg(test)]
@@ -98,6 +137,19 @@ mod tests {
         for span_s in [2, 10, 33] {
             let rate = meter.rate(Duration::from_secs(span_s), at(59_990));
             assert!((rate - 50.0).abs() < 0.6, "{rate} over {span_s} s");
+        }
+    }
+
+    #[test]
+    fn what_was_let_through_is_known_for_a_quarter_of_an_hour() {
+        let mut meter = Meter::new();
+        meter.start(at(0));
+        for ms in (0..150_000).step_by(50) {
+            meter.add(1, at(ms));
+        }
+        for (span_s, expected) in [(300, 10.0), (600, 5.0)] {
+            let rate = meter.rate(Duration::from_secs(span_s), at(span_s * 1_000));
+            assert!((rate - expected).abs() < 0.3, "{rate} over {span_s} s");
         }
     }
 

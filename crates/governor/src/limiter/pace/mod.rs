@@ -19,6 +19,8 @@
 //!    seconds; only if it rises again soon after, and less comes back than we send, is it our queue.
 //! 6. **Headers** come before guesses: see `told`.
 //! 7. **Slots.** Some venues count requests under way instead: see `slots`.
+//!    Others have **windows of minutes**: the same sum is let through each time, and then the door is shut for long,
+//!    however fast we were. Then the rate is that sum over the time from one opening to the next.
 //! 8. **Trouble.** A rate that had worked for a minute is refused, and so is the one that goes ahead: the venue refuses
 //!    everybody, or is gone. Nothing is learned from that, and the rate is what it was.
 //!
@@ -28,7 +30,7 @@
 //!
 //! What follows here steers; `learn` holds what is made of a refusal.
 //!
-//! Limits: a window far longer than two minutes is learned by running into it; several clients that do not know of each
+//! Limits: a window longer than two minutes is learned by running into it twice, one longer than a quarter of an hour each time; several clients that do not know of each
 //! other share evenly only on average; a stranger who comes and goes is learned anew each time, for some refusals.
 
 mod latency;
@@ -458,10 +460,7 @@ impl Limiter for Pace {
                     self.watch_latency(epoch, now);
                 }
             }
-            Outcome::Refused => {
-                self.slots.refused(end.sent_at, now);
-                self.refused(end, now);
-            }
+            Outcome::Refused => self.refused(end, now),
             Outcome::TimedOut if self.is_scout(end) => self.refused(end, now),
             Outcome::Banned => self.banned(end, now),
             Outcome::TimedOut | Outcome::Abandoned => {}

@@ -72,9 +72,10 @@ impl Slots {
         }
     }
 
-    /// One that left at `sent_at` was refused.
-    pub(super) fn refused(&mut self, sent_at: Monotonic, now: Monotonic) {
-        let Some(level) = self.level(sent_at) else { return };
+    /// One that left at `sent_at` was refused. Whether that is because one more was tried than is believed.
+    pub(super) fn refused(&mut self, sent_at: Monotonic, now: Monotonic) -> bool {
+        self.calm_since = now;
+        let Some(level) = self.level(sent_at) else { return false };
         self.refused[level] += 1.0;
         if let Some(cap) = self.cap
             && self.tries_more
@@ -83,15 +84,16 @@ impl Slots {
             self.cap = Some(cap - 1);
             self.tries_more = false;
             self.retry = (self.retry * 2).min(RETRY_MAX);
+            return true;
         }
-        self.calm_since = now;
+        false
     }
 
-    /// An episode is over: does what was refused look like slots?
-    pub(super) fn judge(&mut self, now: Monotonic) {
+    /// An episode is over: does what was refused look like slots? Whether it does, and did not before.
+    pub(super) fn judge(&mut self, now: Monotonic) -> bool {
         self.forget(now);
         self.episodes += 1;
-        let Some(lowest) = self.refused.iter().position(|refused| *refused > 0.0) else { return };
+        let Some(lowest) = self.refused.iter().position(|refused| *refused > 0.0) else { return false };
         let refused: f32 = self.refused[lowest..].iter().sum();
         let left: f32 = self.left[lowest..].iter().sum();
         let is_watched = (2..LEVELS - 1).contains(&lowest);
@@ -99,8 +101,10 @@ impl Slots {
             refused >= REFUSALS_MIN && self.episodes >= EPISODES_MIN && refused >= SHARE_MIN * left;
         if is_watched && is_clear {
             let cap = lowest as u32 - 1;
-            self.cap = Some(self.cap.map_or(cap, |before| before.min(cap)));
+            let before = self.cap.replace(self.cap.map_or(cap, |before| before.min(cap)));
+            return before.is_none();
         }
+        false
     }
 
     fn level(&self, sent_at: Monotonic) -> Option<usize> {
