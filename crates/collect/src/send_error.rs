@@ -202,8 +202,11 @@ fn has_handshake_been_cut(error: &reqwest::Error) -> bool {
     find_io(error).is_some_and(|io| io.kind() == io::ErrorKind::UnexpectedEof)
 }
 
+/// Of an error while unpacking. A connection that was cut is wrapped and of no such kind; an end that is not expected is the
+/// unpacker's, in a body that came whole.
 fn is_about_bytes(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput)
+    use io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
+    matches!(error.kind(), InvalidData | InvalidInput | UnexpectedEof)
 }
 
 /// Walks from an error to what it came from. An I/O error that wraps another does not name it as its source, so it is
