@@ -152,17 +152,21 @@ impl Dialer {
     }
 }
 
-async fn shake_hands(
-    request: tungstenite::handshake::client::Request,
-    pipe: Pipe,
-) -> Result<Socket, ConnectError> {
+fn manners() -> WebSocketConfig {
     let mut config = WebSocketConfig::default();
     config.read_buffer_size = READ_BUFFER;
     config.write_buffer_size = 0;
     config.max_write_buffer_size = WRITE_BUFFER_MAX;
     config.max_message_size = Some(FRAME_BYTES_MAX);
     config.max_frame_size = Some(FRAME_BYTES_MAX);
-    let mut step = Some(Step::Begin(request, pipe, config));
+    config
+}
+
+async fn shake_hands(
+    request: tungstenite::handshake::client::Request,
+    pipe: Pipe,
+) -> Result<Socket, ConnectError> {
+    let mut step = Some(Step::Begin(request, pipe, manners()));
     let ws = std::future::poll_fn(|cx| {
         let attempt = match step.take().expect("polled until it is done") {
             Step::Begin(request, mut pipe, config) => {
@@ -341,6 +345,8 @@ enum Cut {
 enum Stream {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
+    #[cfg(test)]
+    Script(tests::Script),
 }
 
 /// What ends the head of an answer.
@@ -415,6 +421,8 @@ impl Pipe {
         let stream: Pin<&mut dyn Duplex> = match &mut self.stream {
             Stream::Plain(tcp) => Pin::new(tcp),
             Stream::Tls(tls) => Pin::new(&mut **tls),
+            #[cfg(test)]
+            Stream::Script(script) => Pin::new(script),
         };
         match act(stream, &mut cx) {
             Poll::Ready(done) => done,
@@ -495,11 +503,14 @@ impl Write for Pipe {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
     use std::future::poll_fn;
 
     use futures_util::{SinkExt, StreamExt};
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use proptest::prelude::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
     use tokio::net::TcpListener;
+    use tungstenite::protocol::Role;
 
     use super::*;
     use crate::tls;
@@ -566,6 +577,237 @@ mod tests {
         };
         let (_tcp, frames) = tokio::join!(server, client);
         assert_eq!(frames, (Frame::NotUtf8, Frame::Text(Bytes::from_static(b"ok"))));
+    }
+
+    /// Brings these pieces, one at a read, with nothing between any two. Takes whatever is written.
+    #[derive(Clone)]
+    pub(super) struct Script {
+        pieces: VecDeque<Vec<u8>>,
+        pauses: bool,
+    }
+
+    impl Script {
+        fn new(bytes: &[u8], cuts: &[usize]) -> Self {
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (bytes.len() + 1)).collect();
+            cuts.extend([0, bytes.len()]);
+            cuts.sort_unstable();
+            let pieces =
+                cuts.windows(2).filter(|cut| cut[0] < cut[1]).map(|cut| bytes[cut[0]..cut[1]].to_vec());
+            Self { pieces: pieces.collect(), pauses: false }
+        }
+    }
+
+    impl Read for Script {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.pauses = !self.pauses;
+            if self.pauses {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let Some(piece) = self.pieces.front_mut() else { return Ok(0) };
+            let len = piece.len().min(buffer.len());
+            buffer[..len].copy_from_slice(&piece[..len]);
+            piece.drain(..len);
+            if piece.is_empty() {
+                self.pieces.pop_front();
+            }
+            Ok(len)
+        }
+    }
+
+    impl Write for Script {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl AsyncRead for Script {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            let mut bytes = vec![0; buffer.remaining()];
+            match Read::read(self.get_mut(), &mut bytes) {
+                Ok(len) => buffer.put_slice(&bytes[..len]),
+                Err(_) => return Poll::Pending,
+            }
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl AsyncWrite for Script {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    /// What tungstenite alone makes of it, to the first error.
+    fn theirs(script: Script) -> Vec<String> {
+        let mut ws = WebSocket::from_raw_socket(script, Role::Client, Some(manners()));
+        let mut told = Vec::new();
+        loop {
+            let frame = match ws.read() {
+                Ok(Message::Text(text)) => Frame::Text(text.into()),
+                Ok(Message::Binary(bytes)) => Frame::Binary(bytes.len()),
+                Ok(Message::Ping(_)) => Frame::Ping,
+                Ok(Message::Pong(_)) => Frame::Pong,
+                Ok(Message::Close(None)) => Frame::Close("without a reason".to_owned()),
+                Ok(Message::Close(Some(frame))) => {
+                    Frame::Close(format!("{} {}", u16::from(frame.code), frame.reason))
+                }
+                Ok(Message::Frame(_)) => continue,
+                Err(Error::Utf8(_)) => Frame::NotUtf8,
+                Err(Error::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(error) => {
+                    told.push(error.to_string());
+                    return told;
+                }
+            };
+            let is_last = matches!(frame, Frame::Close(_));
+            told.push(format!("{frame:?}"));
+            if is_last {
+                return told;
+            }
+        }
+    }
+
+    fn ours(script: Script) -> Vec<String> {
+        let pipe = Pipe { granted: Granted::Bytes(0), ..Pipe::new(Stream::Script(script)) };
+        let ws = WebSocket::from_raw_socket(pipe, Role::Client, Some(manners()));
+        let mut socket = Socket { ws, must_flush: false };
+        let mut told = Vec::new();
+        loop {
+            match socket.poll_frame(&mut Context::from_waker(Waker::noop())) {
+                Poll::Pending => {}
+                Poll::Ready(Ok(frame)) => {
+                    told.push(format!("{frame:?}"));
+                    if let Frame::Close(_) = frame {
+                        return told;
+                    }
+                }
+                Poll::Ready(Err(error)) => {
+                    told.push(error.to_string());
+                    return told;
+                }
+            }
+        }
+    }
+
+    /// A frame as a server sends it, or should not.
+    fn frame(first: u8, is_masked: bool, payload: &[u8]) -> Vec<u8> {
+        let mask = if is_masked { 0x80 } else { 0 };
+        let mut frame = vec![first];
+        match payload.len() {
+            short @ 0..126 => frame.push(mask | short as u8),
+            len @ 126..=0xffff => {
+                frame.push(mask | 126);
+                frame.extend_from_slice(&(len as u16).to_be_bytes());
+            }
+            len => {
+                frame.push(mask | 127);
+                frame.extend_from_slice(&(len as u64).to_be_bytes());
+            }
+        }
+        frame.extend_from_slice(&[0; 4][..if is_masked { 4 } else { 0 }]);
+        frame.extend_from_slice(payload);
+        frame
+    }
+
+    fn any_frame() -> impl Strategy<Value = Vec<u8>> {
+        let firsts = prop_oneof![
+            20 => Just(0x81_u8),
+            2 => Just(0x82),
+            3 => Just(0x01),
+            1 => Just(0x02),
+            6 => Just(0x80),
+            3 => Just(0x00),
+            3 => Just(0x89),
+            2 => Just(0x8a),
+            1 => Just(0x88),
+            1 => any::<u8>(),
+        ];
+        let payload = prop_oneof![
+            6 => "[a-zé{}\":0-9]{0,40}".prop_map(String::into_bytes),
+            2 => prop::collection::vec(any::<u8>(), 0..8),
+            1 => (120..140_usize).prop_map(|len| vec![b'x'; len]),
+            1 => (65_530..65_540_usize).prop_map(|len| vec![b'y'; len]),
+        ];
+        (firsts, 0..60_u8, payload).prop_map(|(first, mask, payload)| frame(first, mask == 0, &payload))
+    }
+
+    proptest! {
+        /// Frames of all kinds, right and wrong, cut anywhere.
+        #[test]
+        fn frames_are_what_tungstenite_makes_of_them(
+            frames in prop::collection::vec(any_frame(), 0..24),
+            cuts in prop::collection::vec(any::<usize>(), 0..40),
+            torn in 0..4_usize,
+        ) {
+            let mut bytes = frames.concat();
+            bytes.truncate(bytes.len().saturating_sub(torn));
+            let script = Script::new(&bytes, &cuts);
+            prop_assert_eq!(ours(script.clone()), theirs(script));
+        }
+    }
+
+    #[test]
+    fn a_text_longer_than_any_buffer_is_whole_and_what_follows_it_too() {
+        let long = frame(0x81, false, &vec![b'z'; CUT_MAX + 7]);
+        let bytes = [long, frame(0x81, false, b"after")].concat();
+        let told = ours(Script::new(&bytes, &[5, 70_000, 200_000, 262_160]));
+        assert_eq!((told.len(), told[0].len() > CUT_MAX), (3, true));
+        assert!(told[1].contains("after"), "{}", told[1]);
+    }
+
+    #[tokio::test]
+    async fn what_comes_with_the_answer_to_the_handshake_is_not_lost() {
+        let (listener, url) = listener().await;
+        let server = async {
+            let (mut tcp, _) = listener.accept().await.unwrap();
+            let mut head = [0; 1024];
+            let read = tcp.read(&mut head).await.unwrap();
+            let head = String::from_utf8_lossy(&head[..read]).into_owned();
+            let key = |line: &str| {
+                Some(
+                    line.split_once(": ")
+                        .filter(|(name, _)| name.eq_ignore_ascii_case("sec-websocket-key"))?
+                        .1
+                        .to_owned(),
+                )
+            };
+            let key = head.lines().find_map(key).unwrap();
+            let accept = tungstenite::handshake::derive_accept_key(key.as_bytes());
+            let answer = format!(
+                "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+                 sec-websocket-accept: {accept}\r\n\r\n"
+            );
+            let all = [answer.as_bytes(), b"\x81\x02ok\x89\x00\x81\x03end"].concat();
+            tcp.write_all(&all).await.unwrap();
+            tcp
+        };
+        let client = async {
+            let mut socket = dialer().dial(&url).await.unwrap();
+            let mut frames = Vec::new();
+            for _ in 0..3 {
+                frames.push(next(&mut socket).await.unwrap());
+            }
+            frames
+        };
+        let (_tcp, frames) = tokio::join!(server, client);
+        let text = |text: &'static str| Frame::Text(Bytes::from_static(text.as_bytes()));
+        assert_eq!(frames, [text("ok"), Frame::Ping, text("end")]);
     }
 
     #[tokio::test]

@@ -7,7 +7,7 @@
 //!   └──── lost ◀──────┴───────────┘
 //! ```
 //!
-//! Start reading at [`Shard::run`]. Nothing here waits for anything but in its `select!`.
+//! Start reading at [`Shard::run`]. Nothing here waits for anything but in [`Shard::turn`].
 //!
 //! * `frames`: what comes, taken apart; `lifecycle`: sockets opened, lost and replaced; `upkeep`: what is done by the clock
 
@@ -15,8 +15,10 @@ mod frames;
 mod lifecycle;
 mod upkeep;
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -27,7 +29,7 @@ use catchment_venues::stream::{Event, Secrets};
 use futures_util::FutureExt;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::core::{Core, From};
@@ -41,8 +43,10 @@ use super::status::{ClockQuality, ConnectionState, ConnectionStatus, ms};
 use super::{StreamSettings, events};
 use crate::GapNotice;
 
-/// So many frames before timers have their turn.
+/// So many frames of one socket before the other has its turn, …
 const FRAMES_AT_ONCE: usize = 2_048;
+/// … and so many times that before timers have theirs.
+const ROUNDS_AT_ONCE: usize = 8;
 /// Requests for snapshots under way at once.
 const SNAPSHOTS_MAX: usize = 4;
 /// At the end, what is under way is waited for at most this long.
@@ -72,6 +76,16 @@ enum Which {
 }
 
 type Submitting = Pin<Box<dyn Future<Output = Result<Pending, AcceptError>> + Send>>;
+/// What is to be done besides reading.
+enum Turn {
+    Stop,
+    /// The pipeline has taken a draft.
+    Submitted(Result<Pending, AcceptError>),
+    Dialed(Result<Dialed, tokio::task::JoinError>),
+    Returned(Result<Returned, tokio::task::JoinError>),
+    Tick,
+}
+
 type Dialed = (Result<Socket, ConnectError>, Arc<str>, Duration);
 
 /// One connection.
@@ -164,19 +178,72 @@ impl Shard {
         // Once for all turns: to begin and to end such a wait costs more than many a frame.
         let mut stopped = std::pin::pin!(stop.cancelled());
         while !self.is_over {
-            tokio::select! {
-                biased;
-                () = &mut stopped => break,
-                done = submitted(&mut self.submitting) => self.submitted(&done),
-                (which, frame) = read(&mut self.current, &mut self.standby, self.standby_first),
-                    if self.submitting.is_none() => self.frames(which, frame),
-                Some(dialed) = self.dialing.join_next() => self.dialed(dialed),
-                Some(returned) = self.errands.join_next() => self.returned(returned),
-                _ = tick.tick() => self.tick(),
+            match poll_fn(|cx| self.turn(cx, stopped.as_mut(), &mut tick)).await {
+                Turn::Stop => break,
+                Turn::Submitted(done) => self.submitted(&done),
+                Turn::Dialed(dialed) => self.dialed(dialed),
+                Turn::Returned(returned) => self.returned(returned),
+                Turn::Tick => self.tick(),
             }
             self.flush();
         }
         self.finish().await;
+    }
+
+    /// Takes in what the sockets have, then looks after the rest, once for all that came. Nothing is lost if it is given up.
+    fn turn(
+        &mut self,
+        cx: &mut Context<'_>,
+        stopped: Pin<&mut impl Future<Output = ()>>,
+        tick: &mut Interval,
+    ) -> Poll<Turn> {
+        let mut has_more = false;
+        for round in 0..ROUNDS_AT_ONCE {
+            if self.submitting.is_some() || self.is_over {
+                break;
+            }
+            let Poll::Ready((which, frame)) = self.poll_read(cx) else { break };
+            self.frames(which, frame);
+            self.flush();
+            has_more = round + 1 == ROUNDS_AT_ONCE;
+        }
+        if stopped.poll(cx).is_ready() || self.is_over {
+            return Poll::Ready(Turn::Stop);
+        }
+        if let Some((submit, _)) = &mut self.submitting
+            && let Poll::Ready(done) = submit.as_mut().poll(cx)
+        {
+            return Poll::Ready(Turn::Submitted(done));
+        }
+        if let Poll::Ready(Some(dialed)) = self.dialing.poll_join_next(cx) {
+            return Poll::Ready(Turn::Dialed(dialed));
+        }
+        if let Poll::Ready(Some(returned)) = self.errands.poll_join_next(cx) {
+            return Poll::Ready(Turn::Returned(returned));
+        }
+        if tick.poll_tick(cx).is_ready() {
+            return Poll::Ready(Turn::Tick);
+        }
+        if has_more {
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    /// The next frame of either socket.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<(Which, Result<Frame, tungstenite::Error>)> {
+        let mut sockets = [(Which::Current, &mut self.current), (Which::Standby, &mut self.standby)];
+        if self.standby_first {
+            sockets.reverse();
+        }
+        for (which, link) in sockets {
+            if let Some(link) = link
+                && let Poll::Ready(frame) = link.socket.poll_frame(cx)
+            {
+                return Poll::Ready((which, frame));
+            }
+        }
+        Poll::Pending
     }
 
     /// A frame has come; there may be more.
@@ -385,35 +452,4 @@ impl Shard {
         let source = format!("ws:{label}").into();
         (label, source)
     }
-}
-
-/// The pipeline has taken a draft; never, if none was offered.
-async fn submitted(submitting: &mut Option<(Submitting, Monotonic)>) -> Result<Pending, AcceptError> {
-    match submitting {
-        Some((submit, _)) => submit.await,
-        None => std::future::pending().await,
-    }
-}
-
-/// The next frame of either socket. May be dropped midway.
-async fn read(
-    current: &mut Option<Link>,
-    standby: &mut Option<Link>,
-    standby_first: bool,
-) -> (Which, Result<Frame, tungstenite::Error>) {
-    std::future::poll_fn(|cx| {
-        let mut sockets = [(Which::Current, &mut *current), (Which::Standby, &mut *standby)];
-        if standby_first {
-            sockets.reverse();
-        }
-        for (which, link) in sockets {
-            if let Some(link) = link
-                && let std::task::Poll::Ready(frame) = link.socket.poll_frame(cx)
-            {
-                return std::task::Poll::Ready((which, frame));
-            }
-        }
-        std::task::Poll::Pending
-    })
-    .await
 }
