@@ -69,6 +69,7 @@ pub(crate) fn build(config: &Config, manner: Manner) -> anyhow::Result<House> {
         intake_bytes: config.memory_bytes / 2,
         on_storage_error: manner.on_storage_error,
         live: manner.live,
+        own_thread: true,
         seed,
     };
     let pipeline = Pipeline::start(spool, sinks, pipeline, Arc::clone(&clock))?;

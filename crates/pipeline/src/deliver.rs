@@ -17,7 +17,7 @@ use crate::books::{BookKeeper, Outlet};
 use crate::dead_letter::DeadLetters;
 use crate::disk::Disk;
 use crate::events;
-use crate::frame::{HEADER, Header};
+use crate::frame::{FRAME_MIN, HEADER, Header};
 use crate::reader::{self, Damage, DamageKind, Piece, Position};
 use crate::sink::{Next, Refusal, Sink, SinkError, SinkState};
 use crate::spool::{Cursor, segment_path};
@@ -136,6 +136,7 @@ impl Deliverer {
         let mut after = self.cursor;
         let mut from_disk = false;
         let mut due = None;
+        let mut is_due = false;
         let mut reads_failed = 0;
         while builder.len() < self.config.batch_records && builder.bytes() < self.config.batch_bytes {
             if *self.give_up.borrow() {
@@ -160,7 +161,11 @@ impl Deliverer {
                     }
                     after.at = at;
                 }
+                // All that is there is taken, and it has waited long enough.
+                Whereabouts::End if is_due => break,
                 Whereabouts::End => {
+                    let tail = Arc::clone(&self.tail);
+                    let _waiting = tail.wait_for(self.wanted(&builder));
                     let closed = self.frontier.borrow_and_update().closed;
                     let came_just_now = !self.tail.find(after.at).is_end();
                     if came_just_now {
@@ -173,9 +178,7 @@ impl Deliverer {
                         self.wait_idle().await;
                     } else {
                         let due = *due.get_or_insert_with(|| Instant::now() + self.config.batch_age);
-                        if tokio::time::timeout_at(due, self.frontier.changed()).await.is_err() {
-                            break;
-                        }
+                        is_due = tokio::time::timeout_at(due, self.frontier.changed()).await.is_err();
                     }
                 }
             }
@@ -186,6 +189,16 @@ impl Deliverer {
             return (after != self.cursor).then_some(Gathered { batch, after, from_disk });
         }
         Some(Gathered { batch, after, from_disk })
+    }
+
+    /// How many bytes of frames must come before a batch can be full; anything at all, if it is empty.
+    fn wanted(&self, builder: &BatchBuilder) -> usize {
+        if builder.len() == 0 {
+            return 1;
+        }
+        let records = self.config.batch_records.saturating_sub(builder.len());
+        let bytes = self.config.batch_bytes.saturating_sub(builder.bytes());
+        bytes.min(records.saturating_mul(FRAME_MIN)).max(1)
     }
 
     /// Waits for the first record of a batch; a sink with nothing to write is given time to tidy up.

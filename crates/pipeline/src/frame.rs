@@ -40,6 +40,9 @@ pub(crate) const LINE_MAX: usize = 16 << 20;
 /// The shortest line that could be an envelope.
 const LINE_MIN: usize = 64;
 
+/// The shortest frame.
+pub(crate) const FRAME_MIN: usize = HEAD + LINE_MIN;
+
 const MAGIC: &[u8; 8] = b"CATCHSP1";
 
 /// What the first bytes of a segment say.

@@ -31,6 +31,9 @@ pub struct PipelineConfig {
     /// Venues that are listened to as they speak: what they say while nobody does is missing, so a stop is told as a gap
     /// by the next start that listens to them again.
     pub live: Vec<Venue>,
+    /// Whether the spool is written on a thread of its own, by whoever gathers what is written: nobody has to be woken
+    /// for that, and nobody to be told. Not for tests that stop the clock, which is each runtime's own.
+    pub own_thread: bool,
     /// The seed of the jitter.
     pub seed: u64,
 }
@@ -43,6 +46,7 @@ impl Default for PipelineConfig {
             intake_bytes: 32 << 20,
             on_storage_error: OnStorageError::Wait,
             live: Vec::new(),
+            own_thread: false,
             seed: 0,
         }
     }
@@ -203,8 +207,16 @@ impl Pipeline {
             last_call: Arc::clone(&last_call),
             give_up: giving_up,
             status,
+            own_thread: config.own_thread,
         };
-        let writer = tokio::spawn(Writer::new(spool, wiring).run());
+        let writer = match config.own_thread {
+            true => tokio::task::spawn_blocking(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+                let runtime = runtime.expect("a runtime without sockets needs nothing of the system");
+                runtime.block_on(Writer::new(spool, wiring).run())
+            }),
+            false => tokio::spawn(Writer::new(spool, wiring).run()),
+        };
         let monitor = Monitor { books, tail, writer: writer_status, sinks: statuses };
         Ok(Self { intake, monitor, closing, last_call, clock, give_up, writer, deliveries })
     }

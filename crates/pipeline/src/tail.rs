@@ -41,8 +41,23 @@ pub(crate) struct Tail {
     frontier: watch::Sender<Frontier>,
 }
 
+/// A delivery that waits, as long as this is there.
+pub(crate) struct Waiting<'a> {
+    tail: &'a Tail,
+    id: u64,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.tail.lock().waiting.retain(|(id, _)| *id != self.id);
+    }
+}
+
 #[derive(Debug, Default)]
 struct State {
+    /// Deliveries that wait, and how many bytes more each waits for.
+    waiting: Vec<(u64, usize)>,
+    next_waiting: u64,
     chunks: VecDeque<Chunk>,
     bytes: usize,
     /// How much of each segment may be read.
@@ -80,13 +95,14 @@ impl Tail {
         let end = readable.last_key_value().map(|(n, len)| Position { segment: *n, offset: *len });
         let frontier = Frontier { end: end.unwrap_or_default(), closed: false };
         let state = State { readable, ..State::default() };
-        Self { bytes_max, state: Mutex::new(state), frontier: watch::Sender::new(frontier) }
+        let (state, frontier) = (Mutex::new(state), watch::Sender::new(frontier));
+        Self { bytes_max, state, frontier }
     }
 
     /// A group has become durable: its parts lie there, one behind the other.
     pub(crate) fn push(&self, at: Position, parts: Vec<Vec<u8>>) {
         let mut end = at;
-        {
+        let is_told = {
             let mut state = self.lock();
             for frames in parts {
                 let chunk = Chunk { at: end, frames: Arc::new(frames) };
@@ -101,8 +117,26 @@ impl Tail {
             while state.bytes > self.bytes_max && state.chunks.len() > 1 {
                 state.forget_oldest(self.bytes_max);
             }
-        }
-        self.frontier.send_modify(|frontier| frontier.end = end);
+            let came = (end.offset - at.offset) as usize;
+            state.waiting.iter_mut().fold(false, |any, (_, bytes)| {
+                *bytes = bytes.saturating_sub(came);
+                any || *bytes == 0
+            })
+        };
+        self.frontier.send_if_modified(|frontier| {
+            frontier.end = end;
+            is_told
+        });
+    }
+
+    /// To be held while waiting for so many bytes of frames, and taken before looking for the last time: once they have
+    /// come, it is told. Nobody is woken for less.
+    pub(crate) fn wait_for(&self, bytes: usize) -> Waiting<'_> {
+        let mut state = self.lock();
+        let id = state.next_waiting;
+        state.next_waiting += 1;
+        state.waiting.push((id, bytes));
+        Waiting { tail: self, id }
     }
 
     /// Empty memory for about so many bytes.

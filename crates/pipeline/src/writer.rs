@@ -136,6 +136,8 @@ pub(crate) struct Wiring {
     /// Set when there is no more time to wait for anything.
     pub(crate) give_up: watch::Receiver<bool>,
     pub(crate) status: watch::Sender<WriterStatus>,
+    /// It has a thread to itself, and may wait for the disk on it.
+    pub(crate) own_thread: bool,
 }
 
 /// The task that owns the spool.
@@ -232,9 +234,11 @@ impl Writer {
             let (in_flight, at_home) = (self.flight.is_some(), self.flight.is_none());
             let due = self.due();
             let takes_more = self.takes_more();
+            // What is laid meanwhile lies there until then anyway.
+            let rests = self.launch_at().is_some_and(|at| Instant::now() < at);
             tokio::select! {
                 biased;
-                landed = landing(&mut self.flight), if in_flight => self.land(landed),
+                (group, landed) = landing(&mut self.flight), if in_flight => self.land(group, landed),
                 note = self.wiring.notes.recv(), if at_home => match note {
                     Some(note) => self.take_note(note).await,
                     None => break,
@@ -244,7 +248,7 @@ impl Writer {
                     Some(submit) => self.admit_all(submit),
                     None => self.drained(),
                 },
-                () = self.wiring.tray.laid.notified(), if takes_more && at_home => {}
+                () = self.wiring.tray.laid.notified(), if takes_more && at_home && !rests => {}
                 () = tokio::time::sleep_until(due), if at_home => {}
             }
         }
@@ -253,11 +257,16 @@ impl Writer {
 
     /// When something has to be done at home though nothing happens.
     fn due(&self) -> Instant {
-        let nothing = self.gathering.is_empty() && (!self.takes_more() || self.wiring.tray.is_empty());
-        match nothing {
-            true => self.upkeep_at,
-            false => self.launch_at().map_or(self.upkeep_at, |at| at.min(self.upkeep_at)),
+        let nothing = self.gathering.is_empty() && !self.takes_more();
+        match self.launch_at().filter(|at| !nothing && (*at > Instant::now() || !self.is_empty_handed())) {
+            Some(at) => at.min(self.upkeep_at),
+            None => self.upkeep_at,
         }
+    }
+
+    /// Neither has anything gathered nor is anything laid.
+    fn is_empty_handed(&self) -> bool {
+        self.gathering.is_empty() && self.wiring.tray.is_empty()
     }
 
     /// What needs the spool and cannot be done while a flight has it.
@@ -301,11 +310,14 @@ impl Writer {
         work: impl FnOnce(&mut Spool) -> T + Send + 'static,
     ) -> T {
         let mut spool = self.spool.take().expect("no flight has it");
-        let ended = tokio::task::spawn_blocking(move || {
+        let work = move || {
             let done = work(&mut spool);
             (spool, done)
-        });
-        let (spool, done) = ended.await.expect("file work does not panic");
+        };
+        let (spool, done) = match self.wiring.own_thread {
+            true => work(),
+            false => tokio::task::spawn_blocking(work).await.expect("file work does not panic"),
+        };
         self.bytes = spool.bytes();
         self.spool = Some(spool);
         done
@@ -342,10 +354,11 @@ fn heard_at(at: UnixMs, now: UnixMs) -> UnixMs {
     if is_late { now } else { at.min(now) }
 }
 
-/// Waits for the flight, if there is one.
-async fn landing(flight: &mut Option<Flight>) -> Landing {
-    let flight = flight.as_mut().expect("only asked while there is one");
-    (&mut flight.append).await.expect("file work does not panic")
+/// Waits for the flight, if there is one. May be given up midway.
+async fn landing(flight: &mut Option<Flight>) -> (Group, Landing) {
+    let append = &mut flight.as_mut().expect("only asked while there is one").append;
+    let landed = append.await.expect("file work does not panic");
+    (flight.take().expect("just waited for").group, landed)
 }
 
 // In.
@@ -473,16 +486,23 @@ impl Writer {
         self.bytes += group.bytes() as u64;
         let (first_seq, last_seq) = (group.first_seq(), group.next_seq() - 1);
         let mut parts = group.take_parts(&self.wiring.tail);
-        let append = tokio::task::spawn_blocking(move || {
+        let fly = move || {
             let appended = spool.append(&mut parts, first_seq, last_seq);
             (spool, parts, appended)
-        });
-        self.flight = Some(Flight { append, group });
+        };
+        if self.wiring.own_thread {
+            // What comes meanwhile gathers at the door and on the tray.
+            let landed = fly();
+            if let Some(before) = self.durable.take() {
+                self.tell(before);
+            }
+            return self.land(group, landed);
+        }
+        self.flight = Some(Flight { append: tokio::task::spawn_blocking(fly), group });
     }
 
     /// Hands the group to the sinks and tells everybody, or keeps or refuses it if the disk did not take it.
-    fn land(&mut self, (spool, parts, appended): Landing) {
-        let mut flight = self.flight.take().expect("it has just landed");
+    fn land(&mut self, mut group: Group, (spool, parts, appended): Landing) {
         self.bytes = spool.bytes();
         self.spool = Some(spool);
         self.landed_at = Some(Instant::now());
@@ -490,11 +510,11 @@ impl Writer {
             Ok(at) => {
                 self.heal();
                 self.wiring.tail.push(at, parts);
-                self.durable = Some(flight.group);
+                self.durable = Some(group);
             }
             Err(error) => {
-                flight.group.put_back(parts);
-                self.failed(flight.group, error);
+                group.put_back(parts);
+                self.failed(group, error);
             }
         }
         if self.full {
@@ -704,15 +724,15 @@ impl Writer {
     async fn finish(mut self) -> Result<(), SpoolError> {
         loop {
             if self.flight.is_some() {
-                let landed = landing(&mut self.flight).await;
-                self.land(landed);
+                let (group, landed) = landing(&mut self.flight).await;
+                self.land(group, landed);
             }
             if let Some(group) = self.durable.take() {
                 self.tell(group);
             }
             self.landed_at = None; // no reason to wait for more
             self.launch_if_due();
-            if self.flight.is_none() {
+            if self.flight.is_none() && self.durable.is_none() {
                 break;
             }
         }
