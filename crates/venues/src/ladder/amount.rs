@@ -157,14 +157,31 @@ pub(super) fn number_end(bytes: &[u8], start: usize) -> Result<usize, Why> {
 /// The digits before the point.
 #[inline]
 fn whole(bytes: &[u8], start: usize) -> Result<(u64, usize), Why> {
-    let mut at = start;
-    let mut mantissa = 0_u64;
+    let (mut mantissa, mut at) = match few_digits(bytes, start) {
+        Some((value, digits)) => (value, start + digits),
+        None => (0, start),
+    };
     while let Some(digit) = digit_at(bytes, at) {
         mantissa = mantissa.wrapping_mul(10).wrapping_add(digit);
         at += 1;
     }
     check_whole(bytes, start, at)?;
     Ok((mantissa, at))
+}
+
+/// Up to seven digits at once: the number they make, and how many they are. None: there may be more, or not enough behind.
+#[inline]
+fn few_digits(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
+    let word = u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?);
+    // Every byte that is no digit leaves something; a carry can only come from such a one, and spoils those behind it.
+    let others = (word & HIGH ^ ZEROS) | (word.wrapping_add(0x0606_0606_0606_0606) & HIGH ^ ZEROS);
+    let digits = (others.trailing_zeros() / 8) as usize;
+    if digits == 0 || digits >= 8 {
+        return None;
+    }
+    // Zeros in front of them make eight.
+    let gone = 8 * (8 - digits as u32);
+    Some((value_of(word << gone | ZEROS >> (64 - gone)), digits))
 }
 
 #[inline]
@@ -196,13 +213,14 @@ fn digit_at(bytes: &[u8], at: usize) -> Option<u64> {
     (digit < 10).then_some(u64::from(digit))
 }
 
+/// The high half of every byte.
+const HIGH: u64 = 0xf0f0_f0f0_f0f0_f0f0;
 /// Eight characters `0`.
 const ZEROS: u64 = 0x3030_3030_3030_3030;
 
 /// Eight characters that are all digits, the first in the lowest byte.
 #[inline]
 fn eight_digits(bytes: &[u8], at: usize) -> Option<u64> {
-    const HIGH: u64 = 0xf0f0_f0f0_f0f0_f0f0;
     let word = u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?);
     // The high half of a digit is 3, also after 6 was added to its low half.
     let digits = word & HIGH == ZEROS && word.wrapping_add(0x0606_0606_0606_0606) & HIGH == ZEROS;
@@ -306,6 +324,19 @@ mod tests {
             let (price, end) = Price::read(text.as_bytes(), 0).unwrap();
             assert_eq!((price.mantissa, price.places, end), (700_000_000 + number, 8, 10), "{text}");
             assert_eq!(read_size(text[..10].replace('7', "0").as_bytes(), 0).unwrap().1, 10);
+        }
+    }
+
+    #[test]
+    fn few_digits_at_once_are_the_digits_one_by_one() {
+        for number in [0_u64, 7, 10, 99, 123, 4_096, 61_837, 999_999, 1_234_567, 12_345_678, 123_456_789] {
+            for behind in
+                [".5", "\",\"1.5\"]]]]", ":::::::::", "////////", "\u{fa}\u{fa}\u{fa}\u{fa}\u{fa}", ""]
+            {
+                let text = format!("{number}{behind}");
+                let end = number.to_string().len();
+                assert_eq!(whole(text.as_bytes(), 0), Ok((number, end)), "{text}");
+            }
         }
     }
 

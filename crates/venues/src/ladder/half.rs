@@ -1,8 +1,8 @@
 //! One side of a book: its levels in order, the best at the end, where most changes happen.
 //!
-//! Ranks and texts lie in two vectors, so that looking for a price touches little memory. A side is always ascending by
-//! rank; the rank of a bid is its price in units and that of an ask is the complement, so that the best is the greatest
-//! on both.
+//! Ranks lie in a vector of their own, so that looking for a price touches little memory, and texts stay where they are:
+//! a level that comes or goes moves only a few bytes of each level above it. A side is always ascending by rank; the rank
+//! of a bid is its price in units and that of an ask is the complement, so that the best is the greatest on both.
 
 use super::scan::{Change, TEXT_MAX};
 
@@ -51,7 +51,11 @@ impl Texts {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Half {
     ranks: Vec<u64>,
+    /// Where the texts of each rank are.
+    places: Vec<u32>,
     texts: Vec<Texts>,
+    /// Places that nobody has.
+    free: Vec<u32>,
 }
 
 impl Half {
@@ -61,7 +65,9 @@ impl Half {
 
     pub(super) fn clear(&mut self) {
         self.ranks.clear();
+        self.places.clear();
         self.texts.clear();
+        self.free.clear();
     }
 
     /// The rank of the best level.
@@ -85,10 +91,11 @@ impl Half {
     pub(super) fn set(&mut self, change: &Change, message: &[u8]) {
         let at = self.find(change.rank).unwrap_or_else(|at| {
             self.ranks.insert(at, change.rank);
-            self.texts.insert(at, Texts::NONE);
+            let place = self.take_place();
+            self.places.insert(at, place);
             at
         });
-        self.texts[at].take(change, message);
+        self.texts[self.places[at] as usize].take(change, message);
     }
 
     /// Removes a price; it need not be there.
@@ -96,7 +103,7 @@ impl Half {
     pub(super) fn remove(&mut self, rank: u64) {
         if let Ok(at) = self.find(rank) {
             self.ranks.remove(at);
-            self.texts.remove(at);
+            self.free.push(self.places.remove(at));
         }
     }
 
@@ -106,26 +113,26 @@ impl Half {
         let Some(least) = changes.first().map(|change| change.rank) else { return };
         let from = self.find(least).unwrap_or_else(|at| at);
         let ranks = self.ranks.split_off(from);
-        let texts = self.texts.split_off(from);
-        let mut before = ranks.into_iter().zip(texts).peekable();
+        let places = self.places.split_off(from);
+        let mut before = ranks.into_iter().zip(places).peekable();
         let mut changes = changes.iter().peekable();
         while let Some(change) = changes.next() {
             let rank = change.rank;
-            while let Some((kept, texts)) = before.next_if(|(kept, _)| *kept < rank) {
+            while let Some((kept, place)) = before.next_if(|(kept, _)| *kept < rank) {
                 self.ranks.push(kept);
-                self.texts.push(texts);
+                self.places.push(place);
             }
             if changes.peek().is_some_and(|next| next.rank == rank) {
                 continue;
             }
-            let _ = before.next_if(|(kept, _)| *kept == rank);
+            self.free.extend(before.next_if(|(kept, _)| *kept == rank).map(|(_, place)| place));
             if !change.gone {
                 self.add(change, message);
             }
         }
-        for (kept, texts) in before {
+        for (kept, place) in before {
             self.ranks.push(kept);
-            self.texts.push(texts);
+            self.places.push(place);
         }
     }
 
@@ -140,9 +147,19 @@ impl Half {
 
     fn add(&mut self, change: &Change, message: &[u8]) {
         self.ranks.push(change.rank);
-        let mut texts = Texts::NONE;
-        texts.take(change, message);
-        self.texts.push(texts);
+        let place = self.take_place();
+        self.places.push(place);
+        self.texts[place as usize].take(change, message);
+    }
+
+    /// A place for texts.
+    #[inline]
+    fn take_place(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.texts.push(Texts::NONE);
+            // Books have a bound far below that.
+            u32::try_from(self.texts.len() - 1).expect("a book has fewer levels")
+        })
     }
 
     /// Keeps the best levels.
@@ -150,13 +167,13 @@ impl Half {
         let gone = self.len().saturating_sub(depth);
         if gone > 0 {
             self.ranks.drain(..gone);
-            self.texts.drain(..gone);
+            self.free.extend(self.places.drain(..gone));
         }
     }
 
     /// The levels, best first.
     pub(super) fn best_first(&self) -> impl DoubleEndedIterator<Item = &Texts> + ExactSizeIterator {
-        self.texts.iter().rev()
+        self.places.iter().rev().map(|place| &self.texts[*place as usize])
     }
 
     /// Where a rank is or would be. Looks from the best level outwards in growing steps, then in between.

@@ -195,7 +195,10 @@ impl<'w> Walk<'w> {
                         return Err(Why::EscapedName);
                     }
                     // Few members are looked for, so looking at each is quick.
-                    let Some(found) = node.members.iter().position(|(wanted, _)| **wanted == *key) else {
+                    let is_it = |wanted: &[u8]| {
+                        wanted.first() == key.first() && wanted.len() == key.len() && wanted == key
+                    };
+                    let Some(found) = node.members.iter().position(|(wanted, _)| is_it(wanted)) else {
                         return walk.skip(depth + 1);
                     };
                     if seen & (1 << found) != 0 {
