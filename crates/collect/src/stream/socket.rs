@@ -29,7 +29,7 @@ use tungstenite::handshake::HandshakeError;
 use tungstenite::handshake::client::Response;
 use tungstenite::http::{HeaderValue, Uri};
 use tungstenite::protocol::WebSocketConfig;
-use tungstenite::{Error, Message, WebSocket};
+use tungstenite::{Error, Message, Utf8Bytes, WebSocket};
 
 /// What one read from the network may bring at first; twice as much after one that brought it all, …
 const READ_MIN: usize = 16 << 10;
@@ -53,8 +53,8 @@ pub(crate) struct Socket {
 /// What came.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// Text, in UTF-8.
-    Text(Bytes),
+    /// Text.
+    Text(Utf8Bytes),
     /// So many bytes that no venue sends.
     Binary(usize),
     /// A text frame that is not UTF-8; its bytes are gone.
@@ -234,7 +234,7 @@ impl Socket {
                 },
             }
             return Some(match self.ws.read() {
-                Ok(Message::Text(text)) => Ok(Frame::Text(text.into())),
+                Ok(Message::Text(text)) => Ok(Frame::Text(text)),
                 Ok(Message::Binary(bytes)) => Ok(Frame::Binary(bytes.len())),
                 // The pong is in line.
                 Ok(Message::Ping(_)) => self.flush().map(|()| Frame::Ping),
@@ -300,10 +300,7 @@ impl Socket {
 }
 
 fn as_text(bytes: Bytes) -> Frame {
-    match std::str::from_utf8(&bytes) {
-        Ok(_) => Frame::Text(bytes),
-        Err(_) => Frame::NotUtf8,
-    }
+    Utf8Bytes::try_from(bytes).map_or(Frame::NotUtf8, Frame::Text)
 }
 
 /// tokio's socket as tungstenite wants it: what would have to wait is `WouldBlock`, and the task is woken when it is time.
@@ -557,7 +554,7 @@ mod tests {
         };
         let ((pong, hello), frames) = tokio::join!(server, client);
         assert_eq!((pong, hello), (Message::Pong("abc".into()), Message::text("hello")));
-        let text = |text: &'static str| Frame::Text(Bytes::from_static(text.as_bytes()));
+        let text = |text: &'static str| Frame::Text(Utf8Bytes::from_static(text));
         assert_eq!(frames[..4], [text("{}"), Frame::Binary(2), Frame::Ping, text("after")]);
         assert!(matches!(frames[4], Frame::Close(_)));
     }
@@ -576,7 +573,7 @@ mod tests {
             (next(&mut socket).await.unwrap(), next(&mut socket).await.unwrap())
         };
         let (_tcp, frames) = tokio::join!(server, client);
-        assert_eq!(frames, (Frame::NotUtf8, Frame::Text(Bytes::from_static(b"ok"))));
+        assert_eq!(frames, (Frame::NotUtf8, Frame::Text(Utf8Bytes::from_static("ok"))));
     }
 
     /// Brings these pieces, one at a read, with nothing between any two. Takes whatever is written.
@@ -659,7 +656,7 @@ mod tests {
         let mut told = Vec::new();
         loop {
             let frame = match ws.read() {
-                Ok(Message::Text(text)) => Frame::Text(text.into()),
+                Ok(Message::Text(text)) => Frame::Text(text),
                 Ok(Message::Binary(bytes)) => Frame::Binary(bytes.len()),
                 Ok(Message::Ping(_)) => Frame::Ping,
                 Ok(Message::Pong(_)) => Frame::Pong,
@@ -806,7 +803,7 @@ mod tests {
             frames
         };
         let (_tcp, frames) = tokio::join!(server, client);
-        let text = |text: &'static str| Frame::Text(Bytes::from_static(text.as_bytes()));
+        let text = |text: &'static str| Frame::Text(Utf8Bytes::from_static(text));
         assert_eq!(frames, [text("ok"), Frame::Ping, text("end")]);
     }
 

@@ -13,6 +13,7 @@ use super::found::Found;
 use super::paths::{PathsBuilder, Take};
 use super::pointer::{Pointer, Step};
 use super::scan::skip_space;
+use super::shape::Shapes;
 
 const FRAMES: [&str; 8] = [
     r#"{"stream":"btcusdt@depth@100ms","data":{"e":"depthUpdate","E":1723161255208,"s":"BTCUSDT","U":5,"u":9,"b":[["61737.63","0.0"]],"a":[]}}"#,
@@ -197,4 +198,38 @@ fn what_no_venue_should_send_is_refused() {
     // A bomb costs no stack.
     let deep = format!("{{\"x\":{}", "[".repeat(1_000_000));
     check(&deep, false);
+}
+
+#[test]
+fn what_fits_a_shape_is_what_the_walk_finds() {
+    let mut random = StdRng::seed_from_u64(11);
+    let mut fitted = 0;
+    for _ in 0..1_500 {
+        let mut builder = PathsBuilder::default();
+        let slots: Vec<_> = pointers(&mut random)
+            .iter()
+            .map(|pointer| builder.slot(pointer, Take::Value).expect("few"))
+            .collect();
+        let paths = builder.build();
+        let mut shapes = Shapes::default();
+        for _ in 0..40 {
+            let frame = damaged(&mut random);
+            if std::str::from_utf8(&frame).is_err() {
+                continue;
+            }
+            let (mut ours, mut theirs) = (Found::new(), Found::new());
+            let at = skip_space(&frame, 0);
+            fitted += u32::from(shapes.fits(&frame, at));
+            let walked = shapes.walk(&paths, &frame, at, &mut ours);
+            let text = String::from_utf8_lossy(&frame);
+            assert_eq!(walked, paths.walk(&frame, at, &mut theirs), "{text}");
+            if walked.is_ok() {
+                assert_eq!((ours.mask, &ours.many), (theirs.mask, &theirs.many), "{text}");
+                for slot in &slots {
+                    assert_eq!(ours.place(*slot), theirs.place(*slot), "{text}");
+                }
+            }
+        }
+    }
+    assert!(fitted > 2_000, "only {fitted} fitted: the test has lost its meaning");
 }

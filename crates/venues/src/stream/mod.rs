@@ -34,6 +34,7 @@ mod reader;
 mod rest;
 pub mod scan;
 mod sequence;
+mod shape;
 mod shipped;
 mod template;
 mod times;

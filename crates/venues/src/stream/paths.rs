@@ -10,6 +10,7 @@ use super::found::{Found, Place, SLOTS_MAX, Slot};
 use super::keys::Keys;
 use super::pointer::{Pointer, Step};
 use super::scan::{self, Scanned, fault, skip_space, string_end, value_end};
+use super::shape::Shape;
 
 /// The pointers of a socket while they are collected.
 #[derive(Debug, Default)]
@@ -241,6 +242,62 @@ impl Paths {
                 Some(b',') => at = skip_space(bytes, at + 1),
                 Some(b'}') => return Ok(at + 1),
                 _ => return fault(bytes, at, "neither a comma nor a closing bracket"),
+            }
+        }
+    }
+
+    /// Notes the shape of a value that was walked. None: it has none.
+    pub(super) fn learn(&self, bytes: &[u8], at: usize, shape: &mut Shape) -> Option<usize> {
+        let mut done = at;
+        let end = self.learn_value(&self.nodes[0], bytes, at, 0, (shape, &mut done))?;
+        shape.finish(bytes.get(done..end)?);
+        Some(end)
+    }
+
+    /// `done` is where the last value that was noted ends.
+    fn learn_value(
+        &self,
+        node: &Node,
+        bytes: &[u8],
+        at: usize,
+        depth: u32,
+        (shape, done): (&mut Shape, &mut usize),
+    ) -> Option<usize> {
+        let looks_inside = match bytes.get(at)? {
+            b'{' => !node.keys.is_empty(),
+            b'[' => !node.stores.is_empty() || node.others.is_some() || !node.elements.is_empty(),
+            _ => false,
+        };
+        if !looks_inside {
+            let slot = match node.stores.as_slice() {
+                [] => None,
+                [(slot, Store::One)] => Some(*slot),
+                _ => return None,
+            };
+            if !shape.note(bytes, (*done, at), slot, depth) {
+                return None;
+            }
+            *done = value_end(bytes, at, depth).ok()?;
+            return Some(*done);
+        }
+        if bytes[at] == b'[' || !node.stores.is_empty() {
+            return None;
+        }
+        let depth = depth + 1;
+        let mut at = skip_space(bytes, at + 1);
+        if bytes.get(at) == Some(&b'}') {
+            return Some(at + 1);
+        }
+        let nothing = Node::default();
+        loop {
+            let (known, value_at) = node.any_key(bytes, at).ok()?;
+            let child = known.map_or(&nothing, |(_, child)| &self.nodes[usize::from(child)]);
+            at = self.learn_value(child, bytes, value_at, depth, (&mut *shape, &mut *done))?;
+            at = skip_space(bytes, at);
+            match bytes.get(at)? {
+                b',' => at = skip_space(bytes, at + 1),
+                b'}' => return Some(at + 1),
+                _ => return None,
             }
         }
     }

@@ -12,6 +12,7 @@ use super::paths::Paths;
 use super::pointer::Pointer;
 use super::scan::{self, skip_space};
 use super::sequence::Sequence;
+use super::shape::Shapes;
 use super::written::{ControlIs, Literal};
 use super::{Descriptor, Spelled, TimeUnit, Wanted};
 
@@ -94,6 +95,7 @@ pub(super) struct Listed {
 #[derive(Debug)]
 pub struct Reader {
     found: Found,
+    shapes: Shapes,
     known: Known,
 }
 
@@ -121,23 +123,32 @@ impl Reader {
             }
         }));
         let table = table.iter().map(|wanted| (wanted.channel, wanted.instrument.frame.clone())).collect();
-        Self { found: Found::new(), known: Known { descriptor, socket, lookup, table } }
+        Self {
+            found: Found::new(),
+            shapes: Shapes::default(),
+            known: Known { descriptor, socket, lookup, table },
+        }
     }
 
     /// Reads one frame and appends what it is: one event for most, several where the venue puts several messages into
     /// one frame. On the usual way nothing is allocated.
     pub fn read<'m>(&mut self, frame: &'m [u8], events: &mut Vec<Event<'m>>) {
-        let Ok(text) = std::str::from_utf8(frame) else {
-            return events.push(Event::Unknown(Unknown::NotText));
-        };
-        let before = events.len();
-        let Self { found, known } = self;
+        match std::str::from_utf8(frame) {
+            Ok(text) => self.read_text(text, events),
+            Err(_) => events.push(Event::Unknown(Unknown::NotText)),
+        }
+    }
+
+    /// The same for a frame that is known to be text.
+    pub fn read_text<'m>(&mut self, text: &'m str, events: &mut Vec<Event<'m>>) {
+        let (frame, before) = (text.as_bytes(), events.len());
+        let Self { found, shapes, known } = self;
         let at = skip_space(frame, 0);
         let read = match frame.get(at) {
             Some(b'[') if known.descriptor.0.sockets[known.socket].rules.split => {
                 known.elements(found, text, at, events)
             }
-            Some(b'{' | b'[') => known.whole(found, text, at, events),
+            Some(b'{' | b'[') => known.whole(found, shapes, text, at, events),
             _ => return events.push(known.plain_text(found, text)),
         };
         if let Err(scan::Fault { at, why }) = read {
@@ -156,12 +167,13 @@ impl Known {
     fn whole<'m>(
         &self,
         found: &mut Found,
+        shapes: &mut Shapes,
         frame: &'m str,
         at: usize,
         events: &mut Vec<Event<'m>>,
     ) -> scan::Scanned<()> {
         let reading = self.reading();
-        let end = reading.paths.walk(frame.as_bytes(), at, found)?;
+        let end = shapes.walk(&reading.paths, frame.as_bytes(), at, found)?;
         if skip_space(frame.as_bytes(), end) != frame.len() {
             return scan::fault(frame.as_bytes(), end, "something stands after the value");
         }

@@ -1,8 +1,9 @@
 //! What comes through a socket, taken apart: messages, answers, and frames that are not as they should be.
 
-use bytes::Bytes;
 use catchment_model::{Cause, Gap, Monotonic, UnixNs};
 use catchment_venues::stream::{Answer, Data, Done, Event, Unknown};
+
+use tungstenite::Utf8Bytes;
 
 use super::{Frame, From, Joining, Shard, Which, events, mended};
 use crate::stream::overlap::Mark;
@@ -28,7 +29,7 @@ impl Shard {
         }
     }
 
-    pub(super) fn text(&mut self, which: Which, text: &Bytes, received_at: UnixNs, now: Monotonic) {
+    pub(super) fn text(&mut self, which: Which, text: &Utf8Bytes, received_at: UnixNs, now: Monotonic) {
         self.core.counts.bytes += text.len() as u64;
         let is_oversized = text.len() > self.rules().frame_bytes_max;
         if is_oversized {
@@ -38,7 +39,7 @@ impl Shard {
         }
         let mut events = recycled(std::mem::take(&mut self.events));
         let Some(link) = self.link(which) else { return };
-        link.reader.read(text, &mut events);
+        link.reader.read_text(text, &mut events);
         let mut held = Vec::new();
         for event in events.drain(..) {
             match event {
@@ -67,7 +68,7 @@ impl Shard {
         }
         self.events = recycled(events);
         if let Some(overlap) = self.overlap.as_mut().filter(|_| !held.is_empty()) {
-            overlap.hold(text.clone(), received_at, held);
+            overlap.hold(text.clone().into(), received_at, held);
         }
     }
 
@@ -202,12 +203,12 @@ impl Shard {
     pub(super) fn missed(
         &mut self,
         which: Which,
-        text: &Bytes,
+        text: &Utf8Bytes,
         was_cut: bool,
         received_at: UnixNs,
         now: Monotonic,
     ) {
-        let Some(beginning) = mended(text) else {
+        let Some(beginning) = mended(text.as_bytes()) else {
             if was_cut {
                 self.tell_unattributed(which, received_at);
             }
