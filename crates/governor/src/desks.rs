@@ -65,11 +65,13 @@ impl Desk {
 }
 
 impl State {
+    #[inline]
     pub(crate) fn held_until(&self, family: FamilyId, now: Monotonic) -> Option<Monotonic> {
         self.hold.ends_at(now).max(self.desks[family.at()].hold.ends_at(now))
     }
 
     /// A permit has come to its end.
+    #[inline]
     pub(crate) fn free(&mut self, seat: u32, family: FamilyId, end: &End, now: Monotonic) {
         self.inflight -= 1;
         self.free_seats.push(seat);
@@ -113,12 +115,14 @@ impl State {
         }
     }
 
+    #[inline]
     pub(crate) fn ring_first(&self, family: FamilyId) {
         if let Some((_, bell)) = self.desks[family.at()].line.first() {
             bell.notify_one();
         }
     }
 
+    #[inline]
     pub(crate) fn ring_slot(&self, max_inflight: u32) {
         if self.inflight < max_inflight
             && let Some((_, family)) = self.slots.first()

@@ -19,7 +19,7 @@ use crate::limiter::{Feedback, Used};
 use crate::retry_after::RetryAfter;
 use crate::spec::{FamilyId, Limits};
 
-const USED_WEIGHT: &str = "x-mbx-used-weight-";
+const USED_WEIGHT: &[u8] = b"x-mbx-used-weight-";
 
 /// The headers of one answer, as they come. Names are compared without regard to case.
 #[derive(Debug, Default)]
@@ -94,7 +94,7 @@ impl<'h> Found<'h> {
             self.reset = number(value).map(Reset::seconds);
         } else if is("x-bapi-limit-reset-timestamp") {
             self.reset = number(value).map(|ms| Reset::At(Duration::from_millis(ms)));
-        } else if let Some((start, rest)) = name.split_at_checked(USED_WEIGHT.len())
+        } else if let Some((start, rest)) = name.as_bytes().split_at_checked(USED_WEIGHT.len())
             && start.eq_ignore_ascii_case(USED_WEIGHT)
             && let Some(window) = window(rest)
         {
@@ -132,21 +132,27 @@ impl Reset {
     }
 }
 
+/// Digits only. Headers are read for every answer, so this looks at each byte once.
 fn number(value: &[u8]) -> Option<u64> {
-    std::str::from_utf8(value.trim_ascii()).ok()?.parse().ok()
+    let digits = value.trim_ascii();
+    let add = |sum: u64, byte: &u8| {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 { None } else { sum.checked_mul(10)?.checked_add(digit.into()) }
+    };
+    if digits.is_empty() { None } else { digits.iter().try_fold(0, add) }
 }
 
 /// `1m` is a minute.
-fn window(text: &str) -> Option<Duration> {
-    let unit = match text.chars().last()? {
-        's' | 'S' => 1,
-        'm' | 'M' => 60,
-        'h' | 'H' => 3_600,
-        'd' | 'D' => 86_400,
+fn window(text: &[u8]) -> Option<Duration> {
+    let (unit, count) = text.split_last()?;
+    let unit = match unit {
+        b's' | b'S' => 1,
+        b'm' | b'M' => 60,
+        b'h' | b'H' => 3_600,
+        b'd' | b'D' => 86_400,
         _ => return None,
     };
-    let count: u64 = text[..text.len() - 1].parse().ok()?;
-    Some(Duration::from_secs(count.checked_mul(unit)?))
+    Some(Duration::from_secs(number(count)?.checked_mul(unit)?))
 }
 
 #[cfg(test)]

@@ -108,6 +108,7 @@ impl Hold {
     }
 
     /// When it ends, if it has not.
+    #[inline]
     pub(crate) fn ends_at(&self, now: Monotonic) -> Option<Monotonic> {
         let until = self.until.max(self.ban.until);
         (until > now).then_some(until)

@@ -318,6 +318,7 @@ impl House {
     }
 
     /// What speaks against it, other than the declared windows.
+    #[inline]
     fn lacks(&self, state: &mut State, ask: &Ask, now: Monotonic) -> Option<Lack> {
         if let Some(until) = state.held_until(ask.family, now) {
             return Some(Lack::Time(until));
@@ -424,6 +425,7 @@ impl House {
         }
     }
 
+    #[inline]
     fn bill(&self, ask: &Ask, behind: usize) -> Bill {
         let behind = u32::try_from(behind).unwrap_or(u32::MAX);
         Bill { client: self.client, family: ask.family, lane: ask.lane, cost: ask.cost, behind }

@@ -94,6 +94,7 @@ impl<T> Lanes<T> {
     }
 
     /// Whose turn it is.
+    #[inline]
     pub(crate) fn first(&self) -> Option<(Place, &T)> {
         if self.is_empty() {
             return None; // as nearly always
@@ -126,6 +127,7 @@ impl<T> Lanes<T> {
         self.lines[place.lane.at()].get_mut(&place.key)
     }
 
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.lines.iter().all(BTreeMap::is_empty)
     }

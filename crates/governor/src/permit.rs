@@ -103,6 +103,7 @@ impl Report {
     }
 
     /// What this means for the speed.
+    #[inline]
     pub fn outcome(&self) -> Outcome {
         match self.status {
             _ if self.has_timed_out => Outcome::TimedOut,

@@ -172,6 +172,7 @@ impl Limits {
     }
 
     /// The places in [`Limits::windows`] that a request of this family pays in, its own first.
+    #[inline]
     pub fn path(&self, family: FamilyId) -> &[usize] {
         &self.families[family.at()].path
     }
@@ -210,6 +211,7 @@ impl Limits {
 }
 
 impl FamilyId {
+    #[inline]
     pub(crate) fn new(at: u16) -> Self {
         Self(at)
     }

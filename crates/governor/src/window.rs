@@ -62,6 +62,7 @@ impl Window {
     }
 
     /// What a request of this cost pays here. One that costs more than the whole window gets the whole window.
+    #[inline]
     fn price(&self, cost: u32) -> u64 {
         u64::from(cost).min(self.declared)
     }
@@ -188,6 +189,7 @@ pub(crate) fn ns(at: Monotonic) -> u64 {
     whole + u64::from(at.0.subsec_nanos())
 }
 
+#[inline]
 pub(crate) fn from_ns(ns: u64) -> Monotonic {
     Monotonic(Duration::from_nanos(ns))
 }
