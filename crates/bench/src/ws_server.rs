@@ -15,16 +15,14 @@ use crate::machine::Stopwatch;
 use crate::peer_tape::PeerTape;
 use crate::processes::pause;
 
-/// Bytes written at once when nothing holds them back.
-const BLOCK: usize = 256 * 1024;
 /// How long a subscriber may take to come.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How frames leave.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Tempo {
-    /// As fast as they are read.
-    Saturated,
+    /// As fast as they are read, so many with one write.
+    Saturated(usize),
     /// One at a time, each connection in turn, so many a second in all.
     Sparse(f64),
 }
@@ -105,18 +103,18 @@ impl Stage {
     /// Sends everything, on a thread of its own. Gives back the sockets, so that none is closed early.
     pub(crate) fn play(self) -> std::thread::JoinHandle<std::io::Result<Vec<TcpStream>>> {
         std::thread::spawn(move || match self.tempo {
-            Tempo::Saturated => saturate(self.streams),
+            Tempo::Saturated(at_once) => saturate(self.streams, at_once),
             Tempo::Sparse(rate) => trickle(self.streams, rate),
         })
     }
 }
 
-fn saturate(streams: Vec<(TcpStream, Vec<Vec<u8>>)>) -> std::io::Result<Vec<TcpStream>> {
+fn saturate(streams: Vec<(TcpStream, Vec<Vec<u8>>)>, at_once: usize) -> std::io::Result<Vec<TcpStream>> {
     let mut played = Vec::new();
     for (mut socket, frames) in streams {
-        let all = frames.concat();
-        for block in all.chunks(BLOCK) {
-            socket.write_all(block)?;
+        let blocks: Vec<Vec<u8>> = frames.chunks(at_once).map(<[_]>::concat).collect();
+        for block in blocks {
+            socket.write_all(&block)?;
         }
         played.push(socket);
     }

@@ -81,7 +81,7 @@ enum Turn {
     Stop,
     /// The pipeline has taken a draft.
     Submitted(Result<Pending, AcceptError>),
-    Dialed(Result<Dialed, tokio::task::JoinError>),
+    Dialed(Box<Result<Dialed, tokio::task::JoinError>>),
     Returned(Result<Returned, tokio::task::JoinError>),
     Tick,
 }
@@ -181,7 +181,7 @@ impl Shard {
             match poll_fn(|cx| self.turn(cx, stopped.as_mut(), &mut tick)).await {
                 Turn::Stop => break,
                 Turn::Submitted(done) => self.submitted(&done),
-                Turn::Dialed(dialed) => self.dialed(dialed),
+                Turn::Dialed(dialed) => self.dialed(*dialed),
                 Turn::Returned(returned) => self.returned(returned),
                 Turn::Tick => self.tick(),
             }
@@ -216,7 +216,7 @@ impl Shard {
             return Poll::Ready(Turn::Submitted(done));
         }
         if let Poll::Ready(Some(dialed)) = self.dialing.poll_join_next(cx) {
-            return Poll::Ready(Turn::Dialed(dialed));
+            return Poll::Ready(Turn::Dialed(Box::new(dialed)));
         }
         if let Poll::Ready(Some(returned)) = self.errands.poll_join_next(cx) {
             return Poll::Ready(Turn::Returned(returned));
