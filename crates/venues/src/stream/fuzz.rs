@@ -16,7 +16,7 @@ use super::scan::skip_space;
 use super::shape::Shapes;
 
 const FRAMES: [&str; 8] = [
-    r#"{"stream":"btcusdt@depth@100ms","data":{"e":"depthUpdate","E":1723161255208,"s":"BTCUSDT","U":5,"u":9,"b":[["61737.63","0.0"]],"a":[]}}"#,
+    r#"{"stream":"btcusdt@depth@100ms","data":{"e":"depthUpdate","E":1723161255208,"s":"BTCUSDT","U":5,"u":9,"b":[["61737.63","0.0"],["61737.62","1.50000000"],["7","0.002"]],"a":[]}}"#,
     r#"{"channel":"trade","type":"update","data":[{"symbol":"BTC/USD","side":"buy","price":83744.3,"qty":0.00044780,"trade_id":109116693},{"symbol":"ETH\/USD","trade_id":7}]}"#,
     r#"{"arg":{"channel":"books","instId":"NEAR-USDT"},"action":"snapshot","data":[{"asks":[["1.783","411.1","0","3"]],"bids":[],"ts":"1765201257005","checksum":-1197821412,"seqId":9690930615,"prevSeqId":-1}]}"#,
     r#"{"market":"0x1f","price_changes":[{"asset_id":"71","price":"0.4","size":"0"},{"asset_id":"72","price":"0.6"}], "timestamp":"1785491757532","event_type":"price_change"}"#,

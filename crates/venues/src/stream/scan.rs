@@ -191,14 +191,46 @@ pub fn value_end(bytes: &[u8], at: usize, depth: u32) -> Scanned<usize> {
     }
 }
 
+/// From the opening bracket of two short texts, `["61737.63","0.04"]`, to the byte after its closing one: a level, of which
+/// a book's message has dozens. `None`: it is something else, or stands too near the end; somebody else must look.
+#[inline(always)]
+fn pair_end(bytes: &[u8], at: usize) -> Option<usize> {
+    let comma = short_text_end(bytes, at + 1)?;
+    if bytes.get(comma) != Some(&b',') {
+        return None;
+    }
+    let end = short_text_end(bytes, comma + 1)?;
+    (bytes.get(end) == Some(&b']')).then_some(end + 1)
+}
+
+/// From an opening quote to the byte after the closing one, of a text of less than sixteen bytes with nothing odd about it.
+#[inline(always)]
+fn short_text_end(bytes: &[u8], at: usize) -> Option<usize> {
+    let (first, rest) = bytes.get(at..)?.split_first()?;
+    let (low, high) = rest.first_chunk::<16>()?.split_at(8);
+    let odd = |half: &[u8]| half.first_chunk::<8>().map_or(0, |word| not_plain(u64::from_le_bytes(*word)));
+    let len = match (odd(low), odd(high)) {
+        (0, 0) => return None,
+        (0, high) => 8 + (high.trailing_zeros() / 8) as usize,
+        (low, _) => (low.trailing_zeros() / 8) as usize,
+    };
+    (*first == b'"' && rest.get(len) == Some(&b'"')).then_some(at + len + 2)
+}
+
 /// From the opening bracket of an object or an array to the byte after its closing one. No stack is used: a bit each
 /// says which kind of bracket is open.
 fn nested_end(bytes: &[u8], mut at: usize, outer: u32) -> Scanned<usize> {
     let mut objects: u128 = 0;
     let mut open = 0_u32;
     'value: loop {
-        match bytes.get(at) {
-            Some(bracket @ (b'[' | b'{')) => {
+        let pair = match bytes.get(at) {
+            Some(b'[') if outer + open < DEPTH_MAX => pair_end(bytes, at),
+            _ => None,
+        };
+        match (pair, bytes.get(at)) {
+            (Some(end), _) if open == 0 => return Ok(end),
+            (Some(end), _) => at = end,
+            (None, Some(bracket @ (b'[' | b'{'))) => {
                 open += 1;
                 if outer + open > DEPTH_MAX {
                     return fault(bytes, at, "values are nested too deep");
