@@ -265,6 +265,8 @@ impl Paths {
     ) -> Option<usize> {
         let looks_inside = match bytes.get(at)? {
             b'{' => !node.keys.is_empty(),
+            // One that is only noted is passed over whole.
+            b'[' if node.only.is_some() => false,
             b'[' => !node.stores.is_empty() || node.others.is_some() || !node.elements.is_empty(),
             _ => false,
         };

@@ -27,7 +27,7 @@ pub(super) struct Shapes {
     last: usize,
     /// The one to be forgotten next.
     oldest: usize,
-    /// Frames that fit none before the next lesson, and before the one after that.
+    /// Frames that fit none before the next lesson, and how many those were the last time.
     wait: u32,
     next_wait: u32,
 }
@@ -192,19 +192,18 @@ impl Shapes {
 
     #[cold]
     fn learn(&mut self, paths: &Paths, bytes: &[u8], at: usize) {
-        // Soon for the first few, then seldom: frames may all be different.
-        self.wait = self.next_wait;
-        self.next_wait = if self.known.len() < SHAPES { 0 } else { (2 * self.next_wait + 16).min(WAIT_MAX) };
         let mut shape = Shape::default();
-        let Some(end) = paths.learn(bytes, at, &mut shape) else { return };
+        let end = paths.learn(bytes, at, &mut shape);
         // With an escape in a text it does not fit itself.
-        if shape.fit(bytes, at, &mut Found::new()) != Some(end) {
-            return;
-        }
-        if self.known.len() < SHAPES {
+        let is_good = end.is_some() && shape.fit(bytes, at, &mut Found::new()) == end;
+        // Soon for the first few, then seldom: frames may all be different, or have no shape.
+        let is_new = is_good && self.known.len() < SHAPES;
+        self.next_wait = if is_new { 0 } else { (2 * self.next_wait + 16).min(WAIT_MAX) };
+        self.wait = self.next_wait;
+        if is_new {
             self.last = self.known.len();
             self.known.push(shape);
-        } else {
+        } else if is_good {
             self.last = self.oldest;
             self.known[self.oldest] = shape;
             self.oldest = (self.oldest + 1) % SHAPES;
