@@ -163,12 +163,12 @@ fn venues_it_was_not_tuned_on_hold_too() {
 
 #[test]
 fn windows_of_minutes_are_learned_from_the_sums_they_let_through() {
-    for (name, refusals_max) in [("five minutes", 24.0), ("sliding five min", 30.0), ("ten minutes", 20.0)] {
+    for name in ["five minutes", "sliding five min", "ten minutes"] {
         let hours = hours(model(name), Kind::Pace, 3);
         let refusals = mean(&hours, |hour| hour.refusals_late as f64);
-        assert!(refusals <= refusals_max, "{name}: {refusals} refusals an hour");
+        assert!(refusals <= 20.0, "{name}: {refusals} refusals an hour");
         let used = mean(&hours, |hour| hour.used);
-        assert!(used >= 0.92, "{name}: used {used:.3}");
+        assert!(used >= 0.93, "{name}: used {used:.3}");
     }
 }
 

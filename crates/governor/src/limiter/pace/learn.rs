@@ -109,7 +109,7 @@ pub(super) struct Past {
     /// From when it was opened before to when it was opened last.
     cycle: Duration,
     /// How long the venue's window is, if it is long and was found.
-    window: Duration,
+    pub(super) window: Duration,
 }
 
 impl Past {
@@ -277,7 +277,8 @@ impl Pace {
             self.past.former = self.past.proven;
             self.past.proven = 0.0;
         }
-        self.refused = self.rate;
+        // In a long window any rate may be had for a while: what counts is what it was on the whole.
+        self.refused = if self.past.window.is_zero() { self.rate } else { self.rate.min(ceiling) };
         self.settle(ceiling);
     }
 

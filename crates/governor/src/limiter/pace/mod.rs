@@ -308,7 +308,8 @@ impl Pace {
             }
             Aim::Probe { step, tried } => {
                 *tried += length;
-                if *tried >= self.settings.probe_pause.as_secs_f64() {
+                // What a step does shows in a good part of the window.
+                if *tried >= self.settings.probe_pause.max(self.past.window / 5).as_secs_f64() {
                     if self.rate > 1.06 * ceiling {
                         *step = (*step * 2.0).min(self.settings.probe_step_max);
                         self.probe_after = self.settings.probe_after_min.as_secs_f64();
