@@ -16,10 +16,11 @@ use crate::window::{from_ns, ns};
 pub(crate) const SEATS_MAX: u32 = 4_096;
 
 #[derive(Debug)]
-pub(crate) struct Seats(Box<[Seat]>);
+pub(crate) struct Seats(Box<[Entry]>);
 
+/// What is written down of one seat.
 #[derive(Debug, Default)]
-struct Seat {
+struct Entry {
     mark: AtomicU64,
     /// When it has to have left; the end of time where nobody says so.
     leaves_by_ns: AtomicU64,
@@ -41,18 +42,18 @@ pub(crate) struct Sitting {
 
 impl Seats {
     pub(crate) fn new(count: u32) -> Self {
-        Self((0..count.min(SEATS_MAX)).map(|_| Seat::default()).collect())
+        Self((0..count.min(SEATS_MAX)).map(|_| Entry::default()).collect())
     }
 
     #[inline]
     pub(crate) fn take(&self, number: u32, sitting: &Sitting) {
         let Sitting { charge, since, holds } = sitting;
-        let seat = &self.0[number as usize];
-        seat.mark.store(charge.mark, Ordering::Relaxed);
-        seat.leaves_by_ns.store(charge.leaves_by.map_or(u64::MAX, ns), Ordering::Relaxed);
-        seat.since_ns.store(ns(*since), Ordering::Relaxed);
-        seat.holds.store(*holds, Ordering::Relaxed);
-        seat.whose.store((charge.family.at() as u64) << 32 | u64::from(charge.cost), Ordering::Relaxed);
+        let entry = &self.0[number as usize];
+        entry.mark.store(charge.mark, Ordering::Relaxed);
+        entry.leaves_by_ns.store(charge.leaves_by.map_or(u64::MAX, ns), Ordering::Relaxed);
+        entry.since_ns.store(ns(*since), Ordering::Relaxed);
+        entry.holds.store(*holds, Ordering::Relaxed);
+        entry.whose.store((charge.family.at() as u64) << 32 | u64::from(charge.cost), Ordering::Relaxed);
     }
 
     #[inline]
@@ -62,16 +63,16 @@ impl Seats {
 
     #[inline]
     pub(crate) fn look(&self, number: u32) -> Sitting {
-        let seat = &self.0[number as usize];
-        let leaves_by_ns = seat.leaves_by_ns.load(Ordering::Relaxed);
-        let whose = seat.whose.load(Ordering::Relaxed);
+        let entry = &self.0[number as usize];
+        let leaves_by_ns = entry.leaves_by_ns.load(Ordering::Relaxed);
+        let whose = entry.whose.load(Ordering::Relaxed);
         let charge = Charge {
             family: FamilyId::new((whose >> 32) as u16),
             cost: whose as u32,
-            mark: seat.mark.load(Ordering::Relaxed),
+            mark: entry.mark.load(Ordering::Relaxed),
             leaves_by: (leaves_by_ns != u64::MAX).then(|| from_ns(leaves_by_ns)),
         };
-        let since = from_ns(seat.since_ns.load(Ordering::Relaxed));
-        Sitting { charge, since, holds: seat.holds.load(Ordering::Relaxed) }
+        let since = from_ns(entry.since_ns.load(Ordering::Relaxed));
+        Sitting { charge, since, holds: entry.holds.load(Ordering::Relaxed) }
     }
 }
