@@ -132,6 +132,10 @@ impl Show {
         let (watch, cpu_before) = (Stopwatch::start(), process_seconds(recorder.id())?);
         let sender = stage.play();
         let all = self.tape.lines.len() as u64;
+        if let Tempo::Sparse(_) = self.tempo {
+            // It cannot be over before, and asking costs the recorder time that counts.
+            pause(std::time::Duration::from_secs_f64(SPARSE_SECONDS));
+        }
         let seconds = wait_for(&recorder, all).map(|()| watch.seconds())?;
         let cpu = process_seconds(recorder.id())? - cpu_before;
         let closing = recorder.stop()?;
