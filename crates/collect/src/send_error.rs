@@ -173,8 +173,8 @@ impl SendError {
         if error.is_builder() {
             return Self::BadRequest { reason: error.to_string() };
         }
-        if error.is_decode() && find_io(&error).is_some_and(is_about_bytes) {
-            return Self::Garbled { reason: find_io(&error).map(ToString::to_string).unwrap_or_default() };
+        if let Some(io) = unpacking(&error) {
+            return Self::Garbled { reason: io.to_string() };
         }
         Self::Broken { source: error.into() }
     }
@@ -202,11 +202,12 @@ fn has_handshake_been_cut(error: &reqwest::Error) -> bool {
     find_io(error).is_some_and(|io| io.kind() == io::ErrorKind::UnexpectedEof)
 }
 
-/// Of an error while unpacking. A connection that was cut is wrapped and of no such kind; an end that is not expected is the
-/// unpacker's, in a body that came whole.
-fn is_about_bytes(error: &io::Error) -> bool {
+/// What the unpacker had to say about the bytes. Its errors come as they are; what happened to the connection meanwhile is
+/// wrapped once more.
+fn unpacking(error: &reqwest::Error) -> Option<&io::Error> {
     use io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
-    matches!(error.kind(), InvalidData | InvalidInput | UnexpectedEof)
+    let io = error.source().filter(|_| error.is_decode())?.downcast_ref::<io::Error>()?;
+    matches!(io.kind(), InvalidData | InvalidInput | UnexpectedEof).then_some(io)
 }
 
 /// Walks from an error to what it came from. An I/O error that wraps another does not name it as its source, so it is

@@ -247,7 +247,11 @@ impl Socket {
                     }))
                 }
                 Ok(Message::Frame(_)) => continue,
-                Err(Error::Utf8(_)) => Ok(Frame::NotUtf8),
+                Err(Error::Utf8(_)) => {
+                    // Tungstenite may or may not wait for more of it: it is asked about the next text, whole as that may be.
+                    self.ws.get_mut().in_pieces = true;
+                    Ok(Frame::NotUtf8)
+                }
                 Err(Error::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => {
                     if self.ws.get_ref().owes() {
                         return None;
@@ -756,6 +760,18 @@ mod tests {
             bytes.truncate(bytes.len().saturating_sub(torn));
             let script = Script::new(&bytes, &cuts);
             prop_assert_eq!(ours(script.clone()), theirs(script));
+        }
+    }
+
+    #[test]
+    fn after_pieces_that_are_no_text_a_message_is_what_tungstenite_makes_of_it() {
+        // Bad in the middle, where tungstenite goes on waiting for pieces, and bad at the end, where it does not.
+        for bad in [b"\x80".as_slice(), b"\xc3"] {
+            let frames = [frame(0x01, false, b""), frame(0x80, false, bad), frame(0x81, false, b"next")];
+            let script = Script::new(&frames.concat(), &[]);
+            let told = ours(script.clone());
+            assert_eq!(told[0], "NotUtf8");
+            assert_eq!(told, theirs(script));
         }
     }
 
