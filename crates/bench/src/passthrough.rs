@@ -1,5 +1,8 @@
 //! `/books` to lines of the archive: the adapter, beside a round trip through `serde_json::Value` and beside memcpy.
 //! PERF goal 2, and the same with all that a poller does.
+//!
+//! Answers come off the network, each into other memory. So all sides go through as many of them as no cache holds; a
+//! memcpy of what was copied a moment ago would measure the cache.
 
 use catchment_model::{Channel, Envelope, Payload, RecordId, Source, SpoolId, Symbol, UnixMs, UnixNs, Venue};
 use catchment_venues::{BookForm, BookPage, Opened};
@@ -10,30 +13,32 @@ use crate::books::Answer;
 use crate::machine::thread_seconds;
 use crate::{BenchArgs, Duel, Goal, Report};
 
-/// Answers a round: so many that the first ones, in cold caches, do not count.
-const TIMES: usize = 40;
+/// Answers a round, each in memory of its own: 95 MB, more than a core's share of any cache.
+const TIMES: usize = 64;
 
 pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
     let answer = Answer::new();
     let spec = catchment_venues::find("polymarket").expect("it is in the table");
     let venue = (spec.open)(&spec.endpoints([])?);
-    let lines = |page: &mut BookPage, out: &mut Vec<u8>| ours(&answer, &venue, page, out);
+    let bodies = vec![answer.body.clone(); TIMES];
+    let keys: Vec<&str> = answer.tokens.iter().map(String::as_str).collect();
+    let lines = |body: &[u8], page: &mut BookPage, out: &mut Vec<u8>| ours(body, &keys, &venue, page, out);
     let as_sent = || BookPage::new(BookForm::AsSent).trusting_hashes();
 
     let (mut page, mut out, mut theirs_out) = (as_sent(), Vec::new(), Vec::new());
-    lines(&mut page, &mut out);
-    naive(&answer, &mut theirs_out);
+    lines(&answer.body, &mut page, &mut out);
+    naive(&answer.body, &mut theirs_out);
     anyhow::ensure!(same_bytes(&page, &answer.body), "a payload is not the bytes of the wire");
     anyhow::ensure!(out.split(|b| *b == b'\n').count() == 501, "500 lines");
 
     let rounds = args.rounds().max(11);
     let mut through_values = || {
-        let times = TIMES / 10;
-        let seconds = thread_seconds(|| (0..times).for_each(|_| naive(&answer, &mut theirs_out)));
-        Ok(answer.mb_per_second(seconds / times as f64))
+        let few = &bodies[..TIMES / 16];
+        let seconds = thread_seconds(|| few.iter().for_each(|body| naive(body, &mut theirs_out)));
+        Ok(answer.mb_per_second(seconds / few.len() as f64))
     };
     let mut measure = |page: &mut BookPage| {
-        let seconds = thread_seconds(|| (0..TIMES).for_each(|_| lines(page, &mut out)));
+        let seconds = thread_seconds(|| bodies.iter().for_each(|body| lines(body, page, &mut out)));
         Ok(answer.mb_per_second(seconds / TIMES as f64))
     };
     let what = "500 books to envelope lines, as sent, validated";
@@ -48,9 +53,9 @@ pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
     let mut copy = Vec::with_capacity(answer.body.len());
     let mut memcpy = || {
         let seconds = thread_seconds(|| {
-            for _ in 0..TIMES {
+            for body in &bodies {
                 copy.clear();
-                copy.extend_from_slice(std::hint::black_box(&answer.body));
+                copy.extend_from_slice(std::hint::black_box(body));
             }
         });
         Ok(answer.mb_per_second(seconds / TIMES as f64))
@@ -79,11 +84,10 @@ pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn ours(answer: &Answer, venue: &Opened, page: &mut BookPage, out: &mut Vec<u8>) {
+fn ours(body: &[u8], keys: &[&str], venue: &Opened, page: &mut BookPage, out: &mut Vec<u8>) {
     out.clear();
-    let keys: Vec<&str> = answer.tokens.iter().map(String::as_str).collect();
     let polls = venue.polls.as_ref().expect("it polls");
-    polls.read_books(&keys, &answer.body, page).expect("a sound answer");
+    polls.read_books(keys, body, page).expect("a sound answer");
     assert_eq!((page.books().len(), page.missing().len(), page.hash_mismatches()), (500, 0, 0));
     let id = RecordId { spool: SpoolId::new(7), seq: 1 };
     for book in page.books() {
@@ -111,7 +115,7 @@ fn same_bytes(page: &BookPage, body: &[u8]) -> bool {
 }
 
 /// As one would first write it: all of the answer into values, and each of them out again.
-fn naive(answer: &Answer, out: &mut Vec<u8>) {
+fn naive(body: &[u8], out: &mut Vec<u8>) {
     #[derive(Serialize)]
     struct Line<'a> {
         message_id: Option<&'a str>,
@@ -127,7 +131,7 @@ fn naive(answer: &Answer, out: &mut Vec<u8>) {
         source: &'a str,
     }
     out.clear();
-    let books: Vec<Value> = serde_json::from_slice(&answer.body).expect("a sound answer");
+    let books: Vec<Value> = serde_json::from_slice(body).expect("a sound answer");
     for payload in &books {
         let line = Line {
             message_id: None,

@@ -202,7 +202,7 @@ impl Default for SpoolToml {
             max_segment_mb: 64,
             max_total_mb: 1024,
             on_full: OnFull::DropTickerDepthKeepTrade,
-            commit_ms: 5,
+            commit_ms: 10,
             commit_kb: 1024,
         }
     }

@@ -99,7 +99,7 @@ const KEYS: &[Key] = &[
     key("[persistence.spool]", "max_segment_mb", "64", "a segment that would grow beyond this is followed by another"),
     key("[persistence.spool]", "max_total_mb", "1024", "what all segments together may take; at least two segments"),
     key("[persistence.spool]", "on_full", r#""drop_ticker_depth_keep_trade""#, "when they do: drop_all | drop_ticker_depth_keep_trade (the rest waits) | block"),
-    key("[persistence.spool]", "commit_ms", "5", "how long a record may wait for others to be synced with it; 0: no wait"),
+    key("[persistence.spool]", "commit_ms", "10", "how long a record may wait for others to be synced with it; 0: no wait"),
     key("[persistence.spool]", "commit_kb", "1024", "sync at once when so much has gathered"),
     key("[persistence.dedup]", "enabled", "false", "drop records that were accepted lately, by message id, else by sequence, within exchange, channel and symbol"),
     key("[persistence.dedup]", "window_seconds", "300", "what lately means"),
