@@ -21,6 +21,7 @@ use catchment_venues::stream::{Descriptor, Event, Wanted};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::rig::{Start, gap};
@@ -46,7 +47,7 @@ struct Tally {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn recordings_are_stored_byte_for_byte_and_every_checksum_and_sequence_agrees() {
     let Some(folder) = folder() else { return };
-    let mut tally = Tally::default();
+    let mut playing = JoinSet::new();
     for (venue, file) in recordings(&folder) {
         let name = file.strip_prefix(&folder).unwrap().display().to_string();
         if name.contains("TRIMMED") {
@@ -54,12 +55,20 @@ async fn recordings_are_stored_byte_for_byte_and_every_checksum_and_sequence_agr
             continue;
         }
         let text = std::fs::read_to_string(&file).unwrap();
-        let lines = read(&text).unwrap_or_else(|reason| panic!("{name}: {reason}"));
+        let lines = Arc::new(read(&text).unwrap_or_else(|reason| panic!("{name}: {reason}")));
         let descriptor = as_recorded(&venue, &text);
         let sockets = descriptor.sockets().iter().enumerate();
         for (socket, _) in sockets.filter(|(_, socket)| !socket.needs_login()) {
-            play(&name, &descriptor, socket, &lines, &mut tally).await;
+            playing.spawn(play(name.clone(), descriptor.clone(), socket, Arc::clone(&lines)));
         }
+    }
+    let mut tally = Tally::default();
+    while let Some(played) = playing.join_next().await {
+        let played = played.unwrap();
+        tally.files += played.files;
+        tally.messages += played.messages;
+        tally.checks += played.checks;
+        tally.books += played.books;
     }
     eprintln!("{tally:?}");
     assert!(tally.messages > 0, "no recording in {} holds anything", folder.display());
@@ -172,10 +181,10 @@ fn as_recorded(venue: &str, text: &str) -> Descriptor {
 }
 
 /// Plays one socket's part of a recording, if it has one.
-async fn play(name: &str, descriptor: &Descriptor, socket: usize, lines: &[Line], tally: &mut Tally) {
-    let streams = streams_of(descriptor, socket, lines);
+async fn play(name: String, descriptor: Descriptor, socket: usize, lines: Arc<Vec<Line>>) -> Tally {
+    let streams = streams_of(&descriptor, socket, &lines);
     if streams.is_empty() {
-        return;
+        return Tally::default();
     }
     let wanted: Vec<Wanted> =
         streams.iter().map(|(channel, symbol)| descriptor.want(channel, symbol).unwrap()).collect();
@@ -255,10 +264,7 @@ async fn play(name: &str, descriptor: &Descriptor, socket: usize, lines: &[Line]
         streams.len(),
         counts.checks_agreed
     );
-    tally.files += 1;
-    tally.messages += count;
-    tally.checks += counts.checks_agreed;
-    tally.books += books_live;
+    Tally { files: 1, messages: count, checks: counts.checks_agreed, books: books_live }
 }
 
 /// The streams of a socket that the frames hold. A book that never begins in the recording is left out.
