@@ -44,12 +44,16 @@ pub(crate) fn run(config: &Config, connect: bool, json: bool) -> anyhow::Result<
             "venues": venues,
             "jobs": config.jobs.as_ref().map(|jobs| jobs.pairs.len()),
             "streams": config.streams.iter().map(|stream| stream.descriptor.id()).collect::<Vec<_>>(),
+            "notes": config.notes,
             "connect": connect.then(|| answers.collect::<Vec<_>>()),
         });
         println!("{report}");
         return Ok(code);
     }
     println!("the configuration is good");
+    for note in &config.notes {
+        println!("  note     {note}");
+    }
     println!("  archive  {}", config.data_dir.display());
     match config.spool_enabled {
         true => println!(

@@ -35,6 +35,10 @@ pub(crate) enum Command {
 
     /// What each venue can do, where it is and what it allows
     Venues {
+        /// A configuration, whose descriptors_dir is listed too [default: what this build knows]
+        #[arg(short = 'c', long = "config", value_name = "FILE")]
+        config: Option<PathBuf>,
+
         /// Print it as JSON
         #[arg(long)]
         json: bool,
@@ -246,7 +250,7 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Read books through generic values: `bench poll` shows what that costs
+    /// Read books and frames through generic values: `bench poll` and `bench ws-pipe` show what that costs
     #[arg(long, hide = true)]
     pub(crate) through_values: bool,
 

@@ -340,6 +340,7 @@ fn figures(venue: &Running) -> control::Venue {
         let ms = |time: Option<Duration>| time.map_or(0.0, |time| time.as_secs_f64() * 1e3);
         figures.latency_ms_p50 = ms(poll.latency_p50);
         figures.latency_ms_p95 = ms(poll.latency_p95);
+        figures.spacing_ms_p05 = ms(poll.spacing_p05);
         figures.spacing_ms_p95 = ms(poll.spacing_p95);
     }
     if let Some(stream) = &venue.stream {

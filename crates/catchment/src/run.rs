@@ -35,6 +35,10 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<u8> {
             );
         }
     }
+    config.streams.iter_mut().for_each(|stream| stream.through_values = args.through_values);
+    for note in &config.notes {
+        say(&format!("catchment: {note}"));
+    }
     let rooms = rooms(&args.only)?;
     if rooms == Rooms::API {
         return serve::only(&config, args.length);

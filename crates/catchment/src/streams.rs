@@ -45,6 +45,7 @@ pub(crate) fn start(
         settings: StreamSettings {
             snapshot_interval: config.snapshot_interval,
             depth: config.snapshot_depth,
+            through_values: config.through_values,
             seed: rand::random(),
             ..StreamSettings::default()
         },

@@ -17,6 +17,7 @@ mod gate;
 mod health;
 mod jobs;
 mod metrics;
+mod mount;
 mod server;
 mod status;
 

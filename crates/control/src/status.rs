@@ -59,6 +59,8 @@ pub struct Venue {
     pub latency_ms_p50: f64,
     /// 95 of 100 were quicker.
     pub latency_ms_p95: f64,
+    /// Between two reads of one book: 5 of 100 came sooner.
+    pub spacing_ms_p05: f64,
     /// Between two reads of one book: 95 of 100 came sooner.
     pub spacing_ms_p95: f64,
     /// Cost a second the limiter lets through, if it paces. A request costs 1 at most venues.

@@ -39,10 +39,19 @@ pub(crate) async fn start(
             Desk::opening(open, catalogue())
         }
     };
-    let settings = ControlSettings { listen: api.listen, token: api.token()? };
+    let settings = ControlSettings { listen: api.listen, token: api.token()?, mock: config.mock };
     let control = Control::start(settings, look, Some(desk)).await?;
     say(&format!("live figures: http://{}/", control.addr()));
     say(&format!("api: http://{}/api/v1/", control.addr()));
+    if config.mock.is_some() {
+        let addr = control.addr();
+        for path in ["ws/public", "ws/private"] {
+            say(&format!("mock: ws://{addr}/mock/{path}"));
+        }
+        for path in ["rest/time", "rest/snapshot?symbol=BTC/USDT"] {
+            say(&format!("mock: http://{addr}/mock/{path}"));
+        }
+    }
     Ok(control)
 }
 

@@ -85,6 +85,8 @@ pub struct StreamSettings {
     pub look_every: Duration,
     /// A pipeline that takes nothing for longer than this has held up the socket.
     pub stall_min: Duration,
+    /// Whether frames are read as nobody should: for benches.
+    pub through_values: bool,
     /// Of the jitter.
     pub seed: u64,
 }
@@ -105,6 +107,7 @@ impl Default for StreamSettings {
             tick: Duration::from_millis(100),
             look_every: Duration::from_millis(250),
             stall_min: Duration::from_millis(500),
+            through_values: false,
             seed: 0,
         }
     }

@@ -189,6 +189,9 @@ impl Shard {
                     }
                 };
                 let mut link = Link::new(&self.route, socket, label, login, self.ground.settings.acks, now);
+                if self.ground.settings.through_values {
+                    link.reader.go_through_values();
+                }
                 link.subscribe_due(now);
                 if is_standby {
                     self.overlap = Some(Overlap::new(self.core.last_marks(), self.ground.settings.overlap));
