@@ -268,9 +268,9 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "DIR", default_value = "catchment-demo")]
     pub(crate) data_dir: PathBuf,
 
-    /// Where the page of live figures listens; port 0 for any that is free
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
-    pub(crate) listen: SocketAddr,
+    /// Where the page of live figures listens; port 0 for any that is free [default: 127.0.0.1:8080, or any if that is taken]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<SocketAddr>,
 
     /// End after this long: 30s, 10m, 1h30m
     #[arg(long = "for", value_name = "TIME", value_parser = length)]

@@ -17,6 +17,7 @@ mod jobs;
 mod lines;
 mod mock;
 mod opening;
+mod readiness;
 mod recorder;
 mod run;
 mod signals;

@@ -96,24 +96,65 @@ pub enum ControlError {
     },
 }
 
-impl Control {
-    /// Starts to listen; `look` gives the figures whenever somebody asks, `desk` does what somebody wants. Without a desk
+impl ControlSettings {
+    /// Whether these may be used at all. Touches nothing.
+    pub fn check(&self) -> Result<(), ControlError> {
+        match self.listen.ip().is_loopback() || self.token.is_some() {
+            true => Ok(()),
+            false => Err(ControlError::Exposed(self.listen)),
+        }
+    }
+}
+
+/// A place of its own, where nobody is answered yet: whoever comes waits.
+#[derive(Debug)]
+pub struct Reserved {
+    addr: SocketAddr,
+    listener: TcpListener,
+    mock: Option<SocketAddr>,
+    gate: Gate,
+}
+
+impl Reserved {
+    /// Where it is.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// With the paths under `/mock/` of that server on this machine.
+    #[must_use]
+    pub fn mount(self, mock: Option<SocketAddr>) -> Self {
+        Self { mock, ..self }
+    }
+
+    /// Starts to answer; `look` gives the figures whenever somebody asks, `desk` does what somebody wants. Without a desk
     /// there are only figures.
+    pub fn serve(self, look: impl Fn() -> Status + Send + Sync + 'static, desk: Option<Desk>) -> Control {
+        let router = router(Arc::new(look), desk, self.mock, Arc::new(self.gate));
+        Control { addr: self.addr, serving: tokio::spawn(serve(self.listener, router)) }
+    }
+}
+
+impl Control {
+    /// Takes the place, if it is free.
+    pub async fn reserve(settings: impl Into<ControlSettings>) -> Result<Reserved, ControlError> {
+        let settings = settings.into();
+        settings.check()?;
+        let ControlSettings { listen: addr, token, mock } = settings;
+        let refused = |source| ControlError::Listen { addr, source };
+        let listener = TcpListener::bind(addr).await.map_err(refused)?;
+        let is_loopback = addr.ip().is_loopback();
+        let addr = listener.local_addr().map_err(refused)?;
+        Ok(Reserved { addr, listener, mock, gate: Gate { token, is_loopback } })
+    }
+
+    /// Both at once.
     pub async fn start(
         settings: impl Into<ControlSettings>,
         look: impl Fn() -> Status + Send + Sync + 'static,
         desk: Option<Desk>,
     ) -> Result<Self, ControlError> {
-        let ControlSettings { listen: addr, token, mock } = settings.into();
-        let is_loopback = addr.ip().is_loopback();
-        if !is_loopback && token.is_none() {
-            return Err(ControlError::Exposed(addr));
-        }
-        let refused = |source| ControlError::Listen { addr, source };
-        let listener = TcpListener::bind(addr).await.map_err(refused)?;
-        let addr = listener.local_addr().map_err(refused)?;
-        let router = router(Arc::new(look), desk, mock, Arc::new(Gate { token, is_loopback }));
-        Ok(Self { addr, serving: tokio::spawn(serve(listener, router)) })
+        Ok(Self::reserve(settings).await?.serve(look, desk))
     }
 
     /// Where it listens.

@@ -51,6 +51,7 @@ pub use self::gaps::GapSettings;
 pub use self::overlap::OverlapSettings;
 pub use self::redial::RedialSettings;
 pub use self::silence::SilenceSettings;
+pub(crate) use self::status::ClockGauge;
 pub use self::status::{
     ClockQuality, ConnectionState, ConnectionStatus, StreamCounts, StreamStatus, Trouble,
 };
