@@ -96,9 +96,9 @@ async fn what_is_younger_than_a_day_stays_for_whoever_reads_or_is_about_to_name_
     // Two that no version names: of a worker that ended two days ago, and of one that has yet to commit.
     let folder = std::path::Path::new(place.lake.table.shown());
     let [old, new] = ["part-old.parquet", "part-new.parquet"].map(|name| folder.join(name));
-    std::fs::write(&new, "rows").unwrap();
-    let file = std::fs::File::create(&old).unwrap();
-    file.set_modified(std::time::SystemTime::now() - Duration::from_secs(2 * 86_400)).unwrap();
+    let [file, _] = [&old, &new].map(|path| std::fs::File::create(path).unwrap());
+    let wall = Duration::from_nanos(now.wall().get() as u64);
+    file.set_modified(std::time::UNIX_EPOCH + wall - Duration::from_secs(2 * 86_400)).unwrap();
     assert_eq!(table.tidy().await.unwrap().files, 1);
     assert!(!old.exists() && new.exists());
     let is_rows = |path: &std::path::Path| path.extension().is_some_and(|end| end == "parquet");
