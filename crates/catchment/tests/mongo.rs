@@ -385,7 +385,7 @@ async fn the_mock_goes_wrong_in_all_five_ways_and_is_found_under_the_recorders_o
     assert!(time.starts_with("HTTP/1.1 200 ") && time.contains("{\"time\":"), "{time}");
     let book = ask(addr, "/mock/rest/snapshot?symbol=BTC/USDT");
     assert!(book.starts_with("HTTP/1.1 200 ") && book.contains("\"bids\":[["), "{book}");
-    assert!(ask(addr, "/healthz").starts_with("HTTP/1.1 200 "));
+    assert!(ask(addr, "/livez").starts_with("HTTP/1.1 200 "));
     assert_eq!(say_on_socket(addr, "/mock/ws/public", r#"{"op":"ping"}"#), r#"{"op":"pong"}"#);
     let refused = say_on_socket(addr, "/mock/ws/private", r#"{"op":"subscribe","args":["fills:BTC/USDT"]}"#);
     assert!(refused.contains("log in first"), "{refused}");
