@@ -33,7 +33,7 @@ bench-all:
     set -euo pipefail
     cargo build --release
     missed=0
-    for name in spool sink-file sink-mongo dedup handoff pipeline permit parse-books passthrough fuzz-scanner poll peer-depth peer-trade peer-file ws-pipe jobs job-pick tokens sink-redis memory; do
+    for name in spool sink-file sink-mongo dedup handoff pipeline permit parse-books passthrough fuzz-scanner poll peer-depth peer-trade peer-file ws-pipe descriptor isolation jobs job-pick tokens backfill sink-redis memory; do
         echo "== $name" >&2
         cargo run --release --quiet -- bench "$name" || missed=1
     done

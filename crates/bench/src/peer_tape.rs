@@ -23,6 +23,15 @@ pub(crate) struct PeerTape {
 impl PeerTape {
     /// Depth messages, about 960 bytes each: some 25 levels, most of them near the best, a third of them removals.
     pub(crate) fn depth(messages: usize) -> Self {
+        Self::depth_of(messages, 12)
+    }
+
+    /// The same, about 1,900 bytes each: some 50 levels.
+    pub(crate) fn deep(messages: usize) -> Self {
+        Self::depth_of(messages, 25)
+    }
+
+    fn depth_of(messages: usize, touches: usize) -> Self {
         let mut dice = Dice(7);
         let mut sides = [true, false].map(|bid| {
             let price = |at| if bid { MIDDLE - 1 - at } else { MIDDLE + at };
@@ -40,7 +49,7 @@ impl PeerTape {
         let snapshot = format!("{{\"lastUpdateId\":1000,\"bids\":[{bids}],\"asks\":[{asks}]}}");
         let mut first = 1001;
         let lines = (0..messages).map(|at| {
-            let [bids, asks] = [true, false].map(|bid| changes(&mut sides, bid, &mut dice));
+            let [bids, asks] = [true, false].map(|bid| changes(&mut sides, bid, touches, &mut dice));
             let last = first + dice.below(40);
             let line = format!(
                 "{{\"stream\":\"btcusdt@depth@100ms\",\"data\":{{\"e\":\"depthUpdate\",\"E\":{},\"s\":\"BTCUSDT\",\
@@ -94,14 +103,14 @@ impl PeerTape {
     }
 }
 
-/// A dozen changes of one side.
-fn changes(sides: &mut [BTreeMap<u64, String>; 2], bid: bool, dice: &mut Dice) -> String {
+/// Some changes of one side.
+fn changes(sides: &mut [BTreeMap<u64, String>; 2], bid: bool, touches: usize, dice: &mut Dice) -> String {
     let mut text = String::new();
     let (best_bid, best_ask) = (sides[0].last_key_value(), sides[1].first_key_value());
     let best_bid = best_bid.map_or(MIDDLE, |level| *level.0);
     let best_ask = best_ask.map_or(MIDDLE, |level| *level.0);
     let mut touched = Vec::new();
-    for _ in 0..12 {
+    for _ in 0..touches {
         // Near the best, with a long tail; now and then one better than the best, if there is room between the two.
         let reach = 1 << (1 + dice.below(9));
         let distance = dice.below(reach);

@@ -70,14 +70,15 @@ fn steady(site: &Site, seconds: f64, report: &mut Report) -> anyhow::Result<()> 
     let memory = peak_mib(recorder.id())?;
     let closing = recorder.stop()?;
     let venue = closing.venue()?;
-    let spacing = venue.spacing_ms_p95 / 1e3;
+    let (soonest, latest) = (venue.spacing_ms_p05 / 1e3, venue.spacing_ms_p95 / 1e3);
     let written: u64 = closing.balances.iter().map(|line| line.written).sum();
     let lost: i64 = closing.balances.iter().map(|line| line.lost + line.dropped + line.quarantined).sum();
 
     eprintln!("{TOKENS} tokens once a second, for {:.1} s", stretch.seconds);
     report.figure("books", stretch.books / stretch.seconds, "books/s");
     report.figure("requests", stretch.requests / stretch.seconds, "requests/s");
-    report.figure("spacing of a book's reads, 95 of 100 within", spacing, "s");
+    report.figure("spacing of a book's reads, 5 of 100 within", soonest, "s");
+    report.figure("spacing of a book's reads, 95 of 100 within", latest, "s");
     report.figure("slots that were late", venue.late as f64, "slots");
     report.figure("requests refused or failed", (venue.refusals + venue.failures) as f64, "requests");
     report.figure("CPU", stretch.cpu_seconds / stretch.seconds * 100.0, "% of a core");
@@ -86,8 +87,11 @@ fn steady(site: &Site, seconds: f64, report: &mut Report) -> anyhow::Result<()> 
 
     let rate = [(stretch.books / stretch.seconds, TOKENS as f64)];
     report.note("books", "books/s", ("recorded", "asked for"), &rate, Goal::AtLeast(0.99));
-    let off = [((spacing - 1.0).abs(), 0.1)];
-    report.note("spacing, off 1 s", "s", ("95 of 100", "what is allowed"), &off, Goal::AtMost(1.0));
+    // Too soon is as wrong as too late.
+    for (share, spacing) in [("5 of 100", soonest), ("95 of 100", latest)] {
+        let off = [((spacing - 1.0).abs(), 0.1)];
+        report.note("spacing, off 1 s", "s", (share, "what is allowed"), &off, Goal::AtMost(1.0));
+    }
     let share = [(lost as f64, written as f64)];
     report.note("records lost", "records", ("lost", "written"), &share, Goal::AtMost(0.0));
     Ok(())
@@ -97,10 +101,11 @@ fn steady(site: &Site, seconds: f64, report: &mut Report) -> anyhow::Result<()> 
 fn beside_python(site: &Site, python: &Path, rounds: usize, report: &mut Report) -> anyhow::Result<()> {
     let (mut whole, mut paced, mut cpu, mut wall) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
-        whole.push(site.books_a_cpu_second(&site.config, &[])?);
+        let sure = site.books_a_cpu_second(&site.config, &[])?;
         let steady = site.books_a_cpu_second(&site.plain_config, &[])?;
         let fast = site.poll(&site.fast_config, &["--unlimited"])?;
         let theirs = site.python(python)?;
+        whole.push((sure, theirs.books_a_cpu_second()));
         paced.push((steady, theirs.books_a_cpu_second()));
         cpu.push((fast.books_a_cpu_second(), theirs.books_a_cpu_second()));
         wall.push((fast.books / fast.seconds, theirs.books / theirs.seconds));
@@ -110,7 +115,14 @@ fn beside_python(site: &Site, python: &Path, rounds: usize, report: &mut Report)
     report.note(what, "books", ("once a second, appending only", peer), &paced, Goal::AtLeast(15.0));
     report.note(what, "books", ("as fast as it can, appending only", peer), &cpu, Goal::AtLeast(20.0));
     report.note("books", "books/s", ("as fast as it can, appending only", peer), &wall, Goal::AtLeast(14.0));
-    report.figure("the recorder, sure of everything (the default)", crate::median(&mut whole), "books");
+    // Not like beside like: Python checks no hash, keeps no spool and seals nothing.
+    report.note(
+        what,
+        "books",
+        ("once a second, sure of everything: the default", peer),
+        &whole,
+        Goal::AtLeast(1.0),
+    );
     Ok(())
 }
 

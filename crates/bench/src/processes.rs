@@ -132,6 +132,7 @@ pub(crate) struct VenueFigures {
     pub(crate) refusals: u64,
     pub(crate) failures: u64,
     pub(crate) late: u64,
+    pub(crate) spacing_ms_p05: f64,
     pub(crate) spacing_ms_p95: f64,
 }
 

@@ -1,7 +1,8 @@
 //! A frame's whole way, over a real socket: read, understood, spooled, in a file of JSON lines. PERF goal 4.
 //!
 //! Ours is `catchment run` as a process of its own, with its spool, beside a loop that reads the same frames from the same
-//! server and throws them away, and beside cryptofeed, which is handed the messages without a socket. What is compared is
+//! server and throws them away, beside itself reading through `serde_json::Value`, and beside cryptofeed, which is handed the
+//! messages without a socket. What is compared is
 //! messages for a second of CPU time: sender and reader share the machine, and the wall would tell who is the slower. As fast as
 //! they are read means 64 trades or 16 depth messages with each write of the sender, which never waits.
 
@@ -25,6 +26,7 @@ use crate::{BenchArgs, Duel, Goal, Report};
 
 const TRADES: usize = 500_000;
 const DEPTHS: usize = 120_000;
+const DEEP: usize = 60_000;
 /// Of the peer's tape, which Python reads at a few ten thousand a second.
 const PEER_LINES: usize = 20_000;
 const SPARSE_CONNECTIONS: usize = 50;
@@ -45,7 +47,7 @@ pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
             channel: "trades",
             connections: SPARSE_CONNECTIONS,
             tempo: Tempo::Sparse(SPARSE_RATE),
-            goal: 0.5,
+            against: vec![Against::Discarding(0.5)],
             peer: None,
         },
         Show {
@@ -54,7 +56,7 @@ pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
             channel: "agg_trades",
             connections: 1,
             tempo: Tempo::Saturated(64),
-            goal: 0.08,
+            against: vec![Against::Discarding(0.08), Against::Values(3.0)],
             peer: Some(("file", PeerTape::trades(PEER_LINES, true), 10.0)),
         },
         Show {
@@ -63,14 +65,31 @@ pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
             channel: "book_delta",
             connections: 1,
             tempo: Tempo::Saturated(16),
-            goal: 0.08,
+            against: vec![Against::Discarding(0.08)],
             peer: Some(("depth_file", PeerTape::depth(PEER_LINES), 15.0)),
+        },
+        Show {
+            what: "depth of 1.9 KB, as fast as it is read",
+            tape: PeerTape::deep(DEEP),
+            channel: "book_delta",
+            connections: 1,
+            tempo: Tempo::Saturated(16),
+            against: vec![Against::Values(5.0)],
+            peer: None,
         },
     ];
     for show in shows {
         show.run(args, scratch.path(), rounds, report)?;
     }
     Ok(())
+}
+
+/// Beside whom, and how many times their messages are wanted.
+enum Against {
+    /// Reading and throwing away.
+    Discarding(f64),
+    /// The same recorder, reading through `serde_json::Value`.
+    Values(f64),
 }
 
 /// One kind of traffic.
@@ -80,8 +99,7 @@ struct Show {
     channel: &'static str,
     connections: usize,
     tempo: Tempo,
-    /// Of reading and throwing away.
-    goal: f64,
+    against: Vec<Against>,
     /// The mode of cryptofeed's side, its tape, and how many times its messages a second are wanted.
     peer: Option<(&'static str, PeerTape, f64)>,
 }
@@ -89,19 +107,22 @@ struct Show {
 impl Show {
     fn run(self, args: &BenchArgs, dir: &Path, rounds: usize, report: &mut Report) -> anyhow::Result<()> {
         let mut walls = Vec::new();
-        let mut ours = || {
-            let (cpu_rate, wall_rate) = self.record(dir)?;
-            walls.push(wall_rate);
-            Ok(cpu_rate)
-        };
-        let duel = Duel {
-            what: self.what,
-            unit: "messages",
-            ours: ("socket to spool and file", &mut ours),
-            theirs: ("read and thrown away", &mut || self.discard()),
-            goal: Goal::AtLeast(self.goal),
-        };
-        report.duel(rounds, duel)?;
+        for against in &self.against {
+            let mut ours = || {
+                let (cpu_rate, wall_rate) = self.record(dir, &[])?;
+                walls.push(wall_rate);
+                Ok(cpu_rate)
+            };
+            let mut discard = || self.discard();
+            let mut values = || Ok(self.record(dir, &["--through-values"])?.0);
+            let (theirs, goal): ((_, &mut dyn FnMut() -> anyhow::Result<f64>), _) = match against {
+                Against::Discarding(goal) => (("read and thrown away", &mut discard), *goal),
+                Against::Values(goal) => (("the same through serde_json::Value", &mut values), *goal),
+            };
+            let ours = ("socket to spool and file", &mut ours as &mut dyn FnMut() -> anyhow::Result<f64>);
+            let duel = Duel { what: self.what, unit: "messages", ours, theirs, goal: Goal::AtLeast(goal) };
+            report.duel(rounds, duel)?;
+        }
         report.figure("written, by the wall clock", crate::median(&mut walls), "messages/s");
         let Some((mode, tape, goal)) = &self.peer else { return Ok(()) };
         tape.write(dir, false)?;
@@ -109,7 +130,7 @@ impl Show {
         let duel = Duel {
             what: self.what,
             unit: "messages",
-            ours: ("socket to spool and file", &mut || Ok(self.record(dir)?.0)),
+            ours: ("socket to spool and file", &mut || Ok(self.record(dir, &[])?.0)),
             theirs: ("cryptofeed to a JSON file, no socket", &mut || Ok(peer.round()?.lines_per_second())),
             goal: Goal::AtLeast(*goal),
         };
@@ -117,11 +138,11 @@ impl Show {
     }
 
     /// The recorder: messages for a second of its CPU time, and for a second of the wall clock.
-    fn record(&self, dir: &Path) -> anyhow::Result<(f64, f64)> {
+    fn record(&self, dir: &Path, args: &[&str]) -> anyhow::Result<(f64, f64)> {
         let server = WsServer::start(&self.tape)?;
         let data = dir.join("data");
         let config = self.config(dir, &data, server.addr())?;
-        let recorder = Recorder::start(&config, &[])?;
+        let recorder = Recorder::start(&config, args)?;
         let mut stage = server.stage(self.connections, &self.tape.lines, self.tempo)?;
         let led = if self.connections == 1 { 1 } else { 0 };
         if led > 0 {

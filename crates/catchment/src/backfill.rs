@@ -10,7 +10,9 @@ use std::time::Duration;
 use anyhow::Context;
 use catchment_governor::{Budget, Limits, MemoryBudget};
 use catchment_jobs::{BudgetSettings, GivingBack, StoreBudget};
-use catchment_lake::{Fetcher, JobTable, Lake, Mode, State, Status, VENUE, Worker, WorkerSettings, plan};
+use catchment_lake::{
+    Fetcher, JobTable, Lake, Mode, State, Status, VENUE, Worker, WorkerSettings, plan, plan_spans,
+};
 use catchment_model::{Clock, SystemClock, Venue};
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use tokio_util::sync::CancellationToken;
@@ -54,7 +56,12 @@ async fn set_up(args: &SetupArgs) -> anyhow::Result<u8> {
         ModeArg::Keyset => Mode::Keyset,
         ModeArg::Offset => Mode::Offset,
     };
-    let tasks = plan(mode, i64::from(args.max_offset), i32::from(args.limit));
+    let limit = i32::from(args.limit);
+    let tasks = match (mode, args.span_days) {
+        (Mode::Keyset, Some(days)) => plan_spans(days, clock().wall().date(), limit),
+        (Mode::Offset, Some(_)) => anyhow::bail!("--span-days is for --mode keyset"),
+        (mode, None) => plan(mode, i64::from(args.max_offset), limit),
+    };
     let (_, done) = JobTable::set_up(&lake, &tasks, clock(), rand::random()).await?;
     if args.json {
         let line = serde_json::json!({ "is_new": done.is_new, "added": done.added, "jobs": done.jobs });

@@ -12,13 +12,15 @@ use catchment_model::{Clock, SystemClock};
 use catchment_venues::Reading;
 use serde_json::json;
 
-use crate::config::{Config, Place, SinkConfig, VenueConfig};
+use crate::config::{ApiConfig, Config, Place, SinkConfig, VenueConfig};
 use crate::{DONE, WANTING, governors};
 
 /// How long a venue may keep us waiting: for a permit, then for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(config: &Config, connect: bool, json: bool) -> anyhow::Result<u8> {
+    // As the start would: a token may be in the environment, which the configuration itself does not look into.
+    config.api.as_ref().map(ApiConfig::settings).transpose()?;
     let answers = if connect { ask_all(config)? } else { Vec::new() };
     let is_good = answers.iter().all(|(_, answer)| answer.is_ok());
     let sinks: Vec<&str> = config.sinks.iter().map(|sink| sink.name.as_str()).collect();
@@ -44,12 +46,16 @@ pub(crate) fn run(config: &Config, connect: bool, json: bool) -> anyhow::Result<
             "venues": venues,
             "jobs": config.jobs.as_ref().map(|jobs| jobs.pairs.len()),
             "streams": config.streams.iter().map(|stream| stream.descriptor.id()).collect::<Vec<_>>(),
+            "notes": config.notes,
             "connect": connect.then(|| answers.collect::<Vec<_>>()),
         });
         println!("{report}");
         return Ok(code);
     }
     println!("the configuration is good");
+    for note in &config.notes {
+        println!("  note     {note}");
+    }
     println!("  archive  {}", config.data_dir.display());
     match config.spool_enabled {
         true => println!(

@@ -35,6 +35,10 @@ pub(crate) enum Command {
 
     /// What each venue can do, where it is and what it allows
     Venues {
+        /// A configuration, whose descriptors_dir is listed too [default: what this build knows]
+        #[arg(short = 'c', long = "config", value_name = "FILE")]
+        config: Option<PathBuf>,
+
         /// Print it as JSON
         #[arg(long)]
         json: bool,
@@ -246,7 +250,7 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Read books through generic values: `bench poll` shows what that costs
+    /// Read books and frames through generic values: `bench poll` and `bench ws-pipe` show what that costs
     #[arg(long, hide = true)]
     pub(crate) through_values: bool,
 
@@ -264,9 +268,9 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "DIR", default_value = "catchment-demo")]
     pub(crate) data_dir: PathBuf,
 
-    /// Where the page of live figures listens; port 0 for any that is free
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
-    pub(crate) listen: SocketAddr,
+    /// Where the page of live figures listens; port 0 for any that is free [default: 127.0.0.1:8080, or any if that is taken]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<SocketAddr>,
 
     /// End after this long: 30s, 10m, 1h30m
     #[arg(long = "for", value_name = "TIME", value_parser = length)]

@@ -65,6 +65,10 @@ pub(crate) struct Config {
     pub(crate) sinks: Vec<SinkConfig>,
     /// After how long, and for how long, MongoDB is kept away; for `run --mock`.
     pub(crate) mongo_away: Option<(Duration, Duration)>,
+    /// Where the mock listens; for `run --mock`.
+    pub(crate) mock: Option<std::net::SocketAddr>,
+    /// What is written and has no effect, in words.
+    pub(crate) notes: Vec<String>,
 }
 
 /// One `[[sinks]]`, checked.
@@ -317,6 +321,17 @@ pub(crate) fn read(path: Option<&Path>, data_dir: Option<&Path>) -> anyhow::Resu
     written.check().with_context(|| place)
 }
 
+/// The venues that can be streamed, with those of the folder that a configuration names.
+pub(crate) fn described(path: Option<&Path>) -> anyhow::Result<Described> {
+    let Some(path) = path else { return Ok(Described::shipped()) };
+    let place = || path.display().to_string();
+    let text = std::fs::read_to_string(path).with_context(place)?;
+    let written = parse(&text).with_context(place)?;
+    let described =
+        written.descriptors_dir.map_or_else(|| Ok(Described::shipped()), |dir| Described::with_folder(&dir));
+    described.with_context(place)
+}
+
 /// A configuration that is in no file.
 pub(crate) fn from_text(text: &str) -> anyhow::Result<Config> {
     Ok(parse(text)?.check()?)
@@ -361,6 +376,14 @@ impl ConfigToml {
             }
             sinks.push(sink);
         }
+        let mut notes = Vec::new();
+        let has_mongo = sinks.iter().any(|sink| matches!(sink.place, Place::Mongo(_)));
+        if !has_mongo && self.persistence.mongo.names_a_place() {
+            notes.push(
+                "[persistence] names a MongoDB and nothing is written to it: add [[sinks]] kind = \"mongo\""
+                    .to_owned(),
+            );
+        }
         let described = match &self.descriptors_dir {
             Some(dir) => Described::with_folder(dir)?,
             None => Described::shipped(),
@@ -374,6 +397,14 @@ impl ConfigToml {
             // A venue that can only be streamed is recorded if `[[streams]]` names it; here are its settings.
             if descriptor.is_some() && catchment_venues::find(&id).is_none() {
                 venue.check_streamed(&id, descriptor)?;
+                let has_jobs =
+                    jobs.iter().flat_map(|jobs| &jobs.venues).any(|venue| venue.descriptor.id() == id);
+                if !has_jobs && streams.iter().all(|stream| stream.descriptor.id() != id) {
+                    notes.push(format!(
+                        "[venues.{id}] is not recorded: it can only be streamed; add [[streams]] venue = \"{id}\" with \
+                         symbols and channels"
+                    ));
+                }
             } else {
                 venues.push(venue.check(&id, descriptor)?);
             }
@@ -390,6 +421,8 @@ impl ConfigToml {
             dedup: self.persistence.dedup.check()?,
             memory_bytes: (memory_mb * MIB) as usize,
             mongo_away: None,
+            mock: None,
+            notes,
             sinks,
             data_dir: self.data_dir,
         })

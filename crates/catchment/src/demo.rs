@@ -1,8 +1,11 @@
 //! `catchment demo`: simulated venues, a recorder and its page in one process; nothing else is needed.
 
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use anyhow::Context;
+use catchment_control::{Control, ControlError, Reserved};
 use catchment_model::SystemClock;
 use catchment_sim::{Sim, SimConfig};
 
@@ -24,18 +27,22 @@ const UNIVERSE: &[(&str, &str)] = &[
     ("kalshi.faults.latency_ms", "50"),
 ];
 
+/// Where the page is if nobody says otherwise.
+const USUAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+
 pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<u8> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start")?;
     runtime.block_on(async {
         let enough = signals::listen()?;
+        let place = reserve(args.listen).await?;
         let mut simulated = SimConfig { seed: args.seed, ..SimConfig::default() };
         for (path, value) in UNIVERSE {
             simulated = simulated.with(path, value)?;
         }
         let sim = Sim::start(simulated, Arc::new(SystemClock::new())).await?;
-        let config = config_of(&sim, args)?;
+        let config = config_of(&sim, args, place.addr())?;
         say(&format!("simulated venues: {}", sim.base("_sim/stats")));
-        let ended = record(&config, Rooms::ALL, args.length, enough).await?;
+        let ended = record(&config, Rooms::ALL, args.length, enough, Some(place)).await?;
         sim.stop().await;
         ended.print(args.json)?;
         say(&format!(
@@ -47,8 +54,21 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<u8> {
     })
 }
 
+/// Where the user wants the page; if nobody has said, where it usually is, or where there is room.
+async fn reserve(listen: Option<SocketAddr>) -> Result<Reserved, ControlError> {
+    match Control::reserve(listen.unwrap_or(USUAL)).await {
+        Err(ControlError::Listen { addr, source })
+            if listen.is_none() && source.kind() == ErrorKind::AddrInUse =>
+        {
+            say(&format!("{addr} is taken by another program; the page goes where there is room"));
+            Control::reserve(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await
+        }
+        reserved => reserved,
+    }
+}
+
 /// The configuration a user would write for these venues.
-fn config_of(sim: &Sim, args: &DemoArgs) -> anyhow::Result<Config> {
+fn config_of(sim: &Sim, args: &DemoArgs, listen: SocketAddr) -> anyhow::Result<Config> {
     let text = format!(
         r#"
 data_dir = {data_dir:?}
@@ -67,7 +87,6 @@ poll_interval_ms = 1000
 discover_interval_s = 30
 "#,
         data_dir = args.data_dir,
-        listen = args.listen,
         clob = sim.base("polymarket/clob"),
         gamma = sim.base("polymarket/gamma"),
         limitless = sim.base("limitless"),

@@ -14,6 +14,7 @@ use catchment_jobs::{State, Store, StoreError, WorkerCounts, WorkerSettings, Wor
 use catchment_model::Clock;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::accounts::Door;
@@ -92,11 +93,11 @@ impl JobsRoom {
         self.window.clone()
     }
 
-    /// Every job in hand is ended or handed back.
-    pub(crate) async fn stop(mut self) {
+    /// Every job in hand is ended or handed back, if there is time for it.
+    pub(crate) async fn stop(mut self, by: Instant) {
         self.stop.cancel();
         let ended = async { while self.tasks.join_next().await.is_some() {} };
-        if tokio::time::timeout(GRACE + Duration::from_secs(2), ended).await.is_err() {
+        if tokio::time::timeout_at(by, ended).await.is_err() {
             say(
                 "catchment: a job did not come to its end in time; another process takes it over when its lease is over",
             );

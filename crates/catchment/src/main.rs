@@ -18,6 +18,7 @@ mod jobs;
 mod lines;
 mod mock;
 mod opening;
+mod readiness;
 mod recorder;
 mod run;
 mod signals;
@@ -62,7 +63,7 @@ fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Config(ConfigCommand::Explain { json, markdown }) => config::explain(json, markdown),
         Command::Demo(args) => demo::run(&args),
         Command::Run(args) => run::run(&args),
-        Command::Venues { json } => venues::run(json),
+        Command::Venues { config, json } => venues::run(config.as_deref(), json),
         Command::Check { config, connect, json } => check::run(&config.read()?, connect, json),
         Command::Ingest(args) => ingest::run(args),
         Command::Verify(args) => verify::run(&args),

@@ -16,13 +16,16 @@ use crate::say;
 const SYMBOLS: [&str; 2] = ["BTC/USDT", "ETH/USDT"];
 const CHANNELS: [&str; 3] = ["trades", "book_delta", "ticker"];
 /// The database goes away this long after the start.
-const AWAY_AFTER: Duration = Duration::from_secs(60);
+const AWAY_AFTER: Duration = Duration::from_secs(5);
 
 /// Starts the mock and adds it to what is recorded. It lives as long as what is given back.
 pub(crate) async fn start(args: &MockArgs, config: &mut Config) -> anyhow::Result<MockExchange> {
     let has_mongo = config.sinks.iter().any(|sink| matches!(sink.place, Place::Mongo(_)));
     if args.mock_mongo_down_ms > 0 && !has_mongo {
-        anyhow::bail!("--mock-mongo-down-ms: there is no [[sinks]] kind = \"mongo\" to be kept away");
+        anyhow::bail!(
+            "--mock-mongo-down-ms keeps MongoDB away, and nothing is written to one: add\n\n  [[sinks]]\n  kind = \"mongo\"\n\n\
+             and [persistence] mongo_uri to the configuration (`catchment config init` writes one), or leave the flag out"
+        );
     }
     let mock =
         MockExchange::start(args, Arc::new(SystemClock::new())).await.context("cannot start the mock")?;
@@ -33,7 +36,8 @@ pub(crate) async fn start(args: &MockArgs, config: &mut Config) -> anyhow::Resul
     let wanted = pairs.map(|(channel, symbol)| descriptor.want(channel, symbol)).collect::<Result<_, _>>()?;
     config.streams.push(StreamConfig::of(descriptor, endpoints, wanted)?);
     config.mongo_away = mock.mongo_down().map(|length| (AWAY_AFTER, length));
-    say(&format!("a mock exchange is at {}", mock.addr()));
+    config.mock = Some(mock.addr());
+    say(&format!("a mock exchange is at http://{}/mock/", mock.addr()));
     Ok(mock)
 }
 

@@ -4,6 +4,7 @@
 //! does not wait: what is polled meanwhile is durable in the spool and is written as soon as the archive is ready.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use async_trait::async_trait;
@@ -13,7 +14,22 @@ use tokio::task::JoinSet;
 
 /// Sinks that may not be open yet.
 #[derive(Debug, Default)]
-pub(crate) struct Opening(JoinSet<anyhow::Result<()>>);
+pub(crate) struct Opening {
+    tasks: JoinSet<anyhow::Result<()>>,
+    window: OpeningWindow,
+}
+
+/// Which they are, by name and whether it is open.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct OpeningWindow(Vec<(String, Arc<AtomicBool>)>);
+
+impl OpeningWindow {
+    /// Those that are not open yet.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        let closed = self.0.iter().filter(|(_, is_open)| !is_open.load(Ordering::Relaxed));
+        closed.map(|(name, _)| name.as_str()).collect()
+    }
+}
 
 impl Opening {
     /// Opens a sink on a thread of its own. What is given back stands for it, from now on.
@@ -23,17 +39,25 @@ impl Opening {
         open: impl FnOnce() -> anyhow::Result<Arc<dyn Sink>> + Send + 'static,
     ) -> Arc<dyn Sink> {
         let (told, opened) = watch::channel(None);
-        self.0.spawn(async move {
+        let is_open = Arc::new(AtomicBool::new(false));
+        self.window.0.push((name.to_owned(), Arc::clone(&is_open)));
+        self.tasks.spawn(async move {
             let sink = tokio::task::spawn_blocking(open).await.context("opening a sink panicked")??;
             told.send_replace(Some(sink));
+            is_open.store(true, Ordering::Relaxed);
             Ok(())
         });
         Arc::new(OpeningSink { name: name.to_owned(), opened })
     }
 
+    /// What can be seen of it, as long as one likes.
+    pub(crate) fn window(&self) -> OpeningWindow {
+        self.window.clone()
+    }
+
     /// Ends when a sink cannot be opened, and says why; never, if all can.
     pub(crate) async fn failed(&mut self) -> anyhow::Error {
-        while let Some(opened) = self.0.join_next().await {
+        while let Some(opened) = self.tasks.join_next().await {
             let opened = opened.map_err(anyhow::Error::from).flatten();
             if let Err(error) = opened {
                 return error;
@@ -113,10 +137,12 @@ mod tests {
         let receipt = intake.accept(draft).await.unwrap();
         assert!(matches!(receipt.fates[..], [Fate::Accepted(_)]));
         assert!(memory.is_empty(), "nobody has opened it");
+        assert_eq!(opening.window().names(), ["memory"]);
 
         go.send(()).unwrap();
         pipeline.close(Duration::from_secs(60)).await.unwrap();
         assert_eq!(memory.len(), 1);
+        assert_eq!(opening.window().names(), [""; 0]);
     }
 
     #[tokio::test]

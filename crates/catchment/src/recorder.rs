@@ -16,6 +16,7 @@ use catchment_pipeline::RealDisk;
 use catchment_venues::stream::Descriptor;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::accounts::{Accounts, Door};
@@ -24,8 +25,6 @@ use crate::floorplan::House;
 use crate::jobs::{JobsRoom, JobsWindow};
 use crate::{governors, say, streams};
 
-/// How long what is under way may take to end.
-const STOP_WITHIN: Duration = Duration::from_secs(6);
 /// How often what the limiters have learned is written down.
 const REMEMBER_EVERY: Duration = Duration::from_secs(60);
 
@@ -75,6 +74,15 @@ struct Running {
     discover: Option<watch::Receiver<DiscoverStatus>>,
     poll: Option<watch::Receiver<PollStatus>>,
     stream: Option<watch::Receiver<StreamStatus>>,
+    /// Whom it is asked by, if it is polled.
+    courier: Option<Arc<Courier>>,
+    has_jobs: bool,
+}
+
+impl Running {
+    fn new(id: &'static str, governor: Governor) -> Self {
+        Self { id, governor, discover: None, poll: None, stream: None, courier: None, has_jobs: false }
+    }
 }
 
 impl Recorder {
@@ -114,6 +122,7 @@ impl Recorder {
                     house,
                     Some(accounts),
                 )?;
+                recorder.venue(venue.descriptor.id()).has_jobs = true;
             }
             let governors = recorder.venues.iter().map(|venue| (venue.id, venue.governor.clone())).collect();
             recorder.jobs = Some(JobsRoom::start(jobs, accounts.door(), &governors, house)?);
@@ -149,8 +158,8 @@ impl Recorder {
         let courier = Courier::new(spec, settings, Arc::clone(clock))
             .with_context(|| format!("cannot prepare requests to {}", spec.id))?;
         let courier = Arc::new(courier);
-        let mut running =
-            Running { id: spec.id, governor: governor.clone(), discover: None, poll: None, stream: None };
+        let mut running = Running::new(spec.id, governor.clone());
+        running.courier = Some(Arc::clone(&courier));
         if let (true, Some(discovers)) = (rooms.discover, opened.discovers) {
             let (status, seen) = watch::channel(DiscoverStatus::default());
             running.discover = Some(seen);
@@ -209,19 +218,27 @@ impl Recorder {
         let (id, clock) = (stream.descriptor.id(), &house.clock);
         let gaps = accounts.as_ref().and_then(|accounts| accounts.gaps_of(id));
         self.add_governor(&stream.descriptor, &stream.speed, config, rooms, house, accounts)?;
-        let venue =
-            self.venues.iter_mut().find(|venue| venue.id == id).expect("it is there or was just added");
+        let governor = self.venue(id).governor.clone();
         let intake = house.pipeline.intake();
         let seen = streams::start(
             stream,
-            venue.governor.clone(),
+            governor,
             intake,
-            gaps,
+            gaps.clone(),
             clock,
             &mut self.tasks,
             self.stop.clone(),
         )?;
-        venue.stream = Some(seen);
+        self.venue(id).stream = Some(seen.clone());
+        if let Some(gaps) = gaps {
+            let (resumed, clock) = (house.pipeline.resumed().to_vec(), Arc::clone(clock));
+            let absence = streams::tell_of_absence(stream.clone(), resumed, gaps, seen, clock);
+            let stop = self.stop.clone();
+            self.tasks.spawn(async move {
+                // Stopped before: the gaps are in the data all the same.
+                let _ = stop.run_until_cancelled(absence).await;
+            });
+        }
         Ok(())
     }
 
@@ -241,8 +258,14 @@ impl Recorder {
         }
         let (notebook, seed) = (notebook(&config.data_dir, id, rooms), rand::random());
         let governor = governors::open_described(descriptor, speed, accounts, &notebook, &house.clock, seed)?;
-        self.venues.push(Running { id, governor, discover: None, poll: None, stream: None });
+        self.venues.push(Running::new(id, governor));
         Ok(())
+    }
+
+    /// One that has a governor.
+    fn venue(&mut self, id: &str) -> &mut Running {
+        let found = self.venues.iter_mut().find(|venue| venue.id == id);
+        found.expect("it is there or was just added")
     }
 
     /// Where the store is once it is open, if it is needed for jobs or for their budgets.
@@ -255,17 +278,17 @@ impl Recorder {
         Window { venues: self.venues.clone(), jobs: self.jobs.as_ref().map(JobsRoom::window) }
     }
 
-    /// Lets what is under way come to its end, and remembers what was learned.
-    pub(crate) async fn stop(mut self) {
+    /// Lets what is under way come to its end, and remembers what was learned. Whoever has not ended by then is left.
+    pub(crate) async fn stop(mut self, by: Instant) {
         self.stop.cancel();
         let jobs = self.jobs.take();
         let jobs = async {
             if let Some(jobs) = jobs {
-                jobs.stop().await;
+                jobs.stop(by).await;
             }
         };
         let ended = async { while self.tasks.join_next().await.is_some() {} };
-        if tokio::join!(tokio::time::timeout(STOP_WITHIN, ended), jobs).0.is_err() {
+        if tokio::join!(tokio::time::timeout_at(by, ended), jobs).0.is_err() {
             say("catchment: a venue did not come to its end in time; its last requests are given up");
         }
     }
@@ -320,6 +343,13 @@ impl Window {
     }
 }
 
+/// What is done with a venue.
+fn kinds(venue: &Running) -> Vec<&'static str> {
+    let is_polled = venue.discover.is_some() || venue.poll.is_some();
+    let kinds = [(is_polled, "poll"), (venue.stream.is_some(), "stream"), (venue.has_jobs, "jobs")];
+    kinds.into_iter().filter(|(is_so, _)| *is_so).map(|(_, kind)| kind).collect()
+}
+
 fn figures(venue: &Running) -> control::Venue {
     let governor = venue.governor.snapshot();
     let hold = governor.hold.map(|(remaining, cause)| control::Hold {
@@ -338,6 +368,8 @@ fn figures(venue: &Running) -> control::Venue {
         timeouts: counts.map(|c| c.timed_out).sum(),
         rate: busiest.and_then(|family| family.gauge).and_then(|gauge| gauge.rate),
         hold,
+        kinds: kinds(venue),
+        clock: venue.courier.as_ref().and_then(|courier| streams::clock(&courier.clock_quality())),
         ..control::Venue::default()
     };
     if let Some(discover) = &venue.discover {
@@ -354,6 +386,7 @@ fn figures(venue: &Running) -> control::Venue {
         let ms = |time: Option<Duration>| time.map_or(0.0, |time| time.as_secs_f64() * 1e3);
         figures.latency_ms_p50 = ms(poll.latency_p50);
         figures.latency_ms_p95 = ms(poll.latency_p95);
+        figures.spacing_ms_p05 = ms(poll.spacing_p05);
         figures.spacing_ms_p95 = ms(poll.spacing_p95);
     }
     if let Some(stream) = &venue.stream {

@@ -6,22 +6,29 @@ use std::time::Duration;
 
 use anyhow::Context;
 use catchment_collect::stream::StreamStatus;
-use catchment_control::{self as control, Status};
+use catchment_control::{self as control, Reserved, Status};
 use catchment_model::{Clock, Monotonic};
-use catchment_pipeline::{Balance, Books, DropReason, Health, Monitor, OnStorageError, SinkState};
+use catchment_pipeline::{Balance, Books, DropReason, Health, Monitor, OnFull, OnStorageError};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::cli::RunArgs;
 use crate::config::Config;
 use crate::desk::serve;
 use crate::floorplan::{self, House, Manner, OpenSinks};
+use crate::opening::OpeningWindow;
+use crate::readiness::{self, Seen};
 use crate::recorder::{Recorder, Rooms, Window};
 use crate::signals::{self, told};
 use crate::summary::Progress;
 use crate::{DONE, WANTING, mock, say, streams};
 
-/// How long the sinks may take for the rest. With what the venues take to stop, it is ten seconds.
-const DRAIN: Duration = Duration::from_secs(4);
+/// From the signal to the end, whoever hangs: the venues' last requests, the sinks' rest and the spool's last words share it.
+const STOP_WITHIN: Duration = Duration::from_secs(9);
+/// What of it the sinks have at least, however long venues and jobs take.
+const FOR_SINKS: Duration = Duration::from_secs(4);
+/// What of it is left to turn away from a sink that hangs, and to close the spool.
+const FOR_CLOSING: Duration = Duration::from_millis(1_500);
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<u8> {
     let mut config = args.config.read()?;
@@ -34,6 +41,10 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<u8> {
                 venue.spec.id
             );
         }
+    }
+    config.streams.iter_mut().for_each(|stream| stream.through_values = args.through_values);
+    for note in &config.notes {
+        say(&format!("catchment: {note}"));
     }
     let rooms = rooms(&args.only)?;
     if rooms == Rooms::API {
@@ -51,11 +62,15 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<u8> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start")?;
     let code = runtime.block_on(async {
         let enough = signals::listen()?;
+        let place = match config.api.as_ref().filter(|_| rooms.api) {
+            Some(api) => Some(serve::reserve(api).await?),
+            None => None,
+        };
         let _mock = match args.mock.mock {
             true => Some(mock::start(&args.mock, &mut config).await?),
             false => None,
         };
-        let ended = record(&config, rooms, args.length, enough).await?;
+        let ended = record(&config, rooms, args.length, enough, place).await?;
         ended.print(args.json)?;
         Ok(ended.code())
     });
@@ -83,23 +98,25 @@ fn rooms(only: &[String]) -> anyhow::Result<Rooms> {
     Ok(rooms)
 }
 
-/// Records until it is enough, or for `length`; then stops, drains and says what came of it.
+/// Records until it is enough, or for `length`; then stops, drains and says what came of it. Who asks how it goes is
+/// answered at `place`.
 pub(crate) async fn record(
     config: &Config,
     rooms: Rooms,
     length: Option<Duration>,
     mut enough: watch::Receiver<bool>,
+    place: Option<Reserved>,
 ) -> anyhow::Result<Ended> {
-    let live = config.venues.iter().map(|venue| venue.spec.venue()).collect();
+    let polled = config.venues.iter().map(|venue| venue.spec.venue());
+    let streamed = config.streams.iter().filter(|_| rooms.stream).map(|stream| stream.descriptor.venue());
+    let live = polled.chain(streamed).collect();
     let manner = Manner { on_storage_error: OnStorageError::Wait, open_sinks: OpenSinks::Beside, live };
     let mut house = floorplan::build(config, manner)?;
     let recorder = Recorder::start(config, rooms, &house).await?;
-    let view = View::of(&house, recorder.window());
+    let view = View::of(config, &house, recorder.window());
     let view_of_it = view.clone();
-    let control = match config.api.as_ref().filter(|_| rooms.api) {
-        Some(api) => Some(serve::start(config, api, move || view_of_it.status(), recorder.store()).await?),
-        None => None,
-    };
+    let control =
+        place.map(|place| serve::start(config, place, move || view_of_it.status(), recorder.store()));
     for venue in config.venues.iter().filter(|_| rooms.discover || rooms.poll) {
         say(&format!("recording {} into {}", venue.spec.id, config.data_dir.join(venue.spec.id).display()));
     }
@@ -126,8 +143,9 @@ pub(crate) async fn record(
         () = time_is_up => {}
         () = show(&progress, &view) => {}
     }
+    let end = Instant::now() + STOP_WITHIN;
     house.pipeline.last_call();
-    recorder.stop().await;
+    recorder.stop(end - FOR_SINKS).await;
     if let Some(error) = failed {
         // What was accepted stays in the spool, for the start that can open it.
         house.pipeline.close(Duration::ZERO).await?;
@@ -135,15 +153,15 @@ pub(crate) async fn record(
     }
     let (venues, streams, jobs) = (view.window.venues(), view.window.streams(), view.window.jobs());
     let monitor = view.monitor.clone();
-    let books = house.pipeline.close_until(patience(monitor)).await?;
+    let books = house.pipeline.close_until(patience(monitor, end - FOR_CLOSING)).await?;
     progress.finish();
     drop(control);
-    Ok(Ended { venues, streams, jobs, books })
+    Ok(Ended { venues, streams, jobs, books, keeps_pending: config.spool_enabled })
 }
 
 /// Waits for the sinks to take the rest: as long as they do, and not longer than the whole stop may take.
-async fn patience(monitor: Monitor) {
-    let _ = tokio::time::timeout(DRAIN, floorplan::until_a_sink_is_stuck(&monitor)).await;
+async fn patience(monitor: Monitor, until: Instant) {
+    let _ = tokio::time::timeout_at(until, floorplan::until_a_sink_is_stuck(&monitor)).await;
 }
 
 /// Shows how it goes; never ends by itself.
@@ -154,7 +172,7 @@ async fn show(progress: &Progress, view: &View) {
         let venues = view.window.venues();
         let streams = view.window.streams();
         let streamed = streams.iter().map(|(venue, status)| streams::words(venue, status));
-        let polled = venues.iter().filter(|venue| streams.iter().all(|(id, _)| *id != venue.venue));
+        let polled = venues.iter().filter(|venue| venue.kinds.contains(&"poll"));
         let words = polled.map(|venue| {
             let held = venue.hold.as_ref().map_or(String::new(), |hold| format!(" ({})", hold.cause));
             format!("{}: {:.0} books/s of {}{held}", venue.venue, venue.books_per_second, venue.instruments)
@@ -168,27 +186,54 @@ async fn show(progress: &Progress, view: &View) {
 struct View {
     monitor: Monitor,
     window: Window,
+    opening: OpeningWindow,
+    spool_enabled: bool,
+    on_full: OnFull,
+    dedup: Option<control::Dedup>,
     clock: std::sync::Arc<dyn Clock>,
     started: Monotonic,
 }
 
 impl View {
-    fn of(house: &House, window: Window) -> Self {
+    fn of(config: &Config, house: &House, window: Window) -> Self {
         let clock = std::sync::Arc::clone(&house.clock);
-        Self { monitor: house.pipeline.monitor(), window, started: clock.monotonic(), clock }
+        let dedup = config.dedup.as_ref().map(|dedup| control::Dedup {
+            window_s: dedup.window.as_secs_f64(),
+            keys_max: dedup.keys_max,
+            keys: 0,
+        });
+        Self {
+            monitor: house.pipeline.monitor(),
+            window,
+            opening: house.opening.window(),
+            spool_enabled: config.spool_enabled,
+            on_full: config.spool.on_full,
+            dedup,
+            started: clock.monotonic(),
+            clock,
+        }
     }
 
     fn status(&self) -> Status {
         let (health, books) = (self.monitor.health(), self.monitor.books());
         let streams = self.window.streams();
+        let streams: Vec<_> = streams.iter().map(|(venue, status)| streams::figures(venue, status)).collect();
+        let venues = self.window.venues();
+        let seen = Seen {
+            health: &health,
+            on_full: self.on_full,
+            opening: self.opening.names(),
+            venues: &venues,
+            streams: &streams,
+        };
         Status {
             version: env!("CARGO_PKG_VERSION"),
             uptime_s: self.clock.monotonic().since(self.started).as_secs(),
-            not_ready: health.stopped.iter().map(|why| format!("nothing is accepted: {why}")).collect(),
-            venues: self.window.venues(),
-            streams: streams.iter().map(|(venue, status)| streams::figures(venue, status)).collect(),
+            not_ready: seen.reasons(),
             sinks: sinks(&health),
+            dedup: self.dedup.clone().map(|dedup| control::Dedup { keys: health.dedup_keys, ..dedup }),
             spool: control::Spool {
+                enabled: self.spool_enabled,
                 bytes: health.spool_bytes,
                 segments: health.spool_segments,
                 full: health.full,
@@ -198,19 +243,16 @@ impl View {
             channels: channels(&books),
             balances: balances(&books),
             jobs: self.window.jobs(),
+            venues,
+            streams,
         }
     }
 }
 
 fn sinks(health: &Health) -> Vec<control::Sink> {
-    let state = |state| match state {
-        SinkState::Ok => "ok",
-        SinkState::Unreachable => "unreachable",
-        SinkState::Degraded => "degraded",
-    };
     let sinks = health.sinks.iter().map(|sink| control::Sink {
         name: sink.name.clone(),
-        state: state(sink.state).to_owned(),
+        state: readiness::state(sink.state).to_owned(),
         write_batch_latency_ms: sink.last_write.as_secs_f64() * 1e3,
         write_times: sink.write_times,
     });
@@ -264,12 +306,15 @@ pub(crate) struct Ended {
     streams: Vec<(String, StreamStatus)>,
     jobs: Option<control::Jobs>,
     books: Books,
+    /// What still waits for a sink is in the spool.
+    keeps_pending: bool,
 }
 
 impl Ended {
-    /// 1 if something was lost, or still waits for a sink.
+    /// 1 if something was lost. What waits in the spool for a sink is not: the next start delivers it.
     pub(crate) fn code(&self) -> u8 {
-        let is_even = |line: &control::Balance| line.lost == 0 && line.dropped == 0 && line.pending == 0;
+        let is_kept = |line: &control::Balance| line.pending == 0 || self.keeps_pending;
+        let is_even = |line: &control::Balance| line.lost == 0 && line.dropped == 0 && is_kept(line);
         if balances(&self.books).iter().all(is_even) { DONE } else { WANTING }
     }
 
@@ -330,9 +375,11 @@ impl Ended {
         }
         let pending: u64 = lines.iter().map(|line| line.pending).sum();
         if pending > 0 {
-            say(&format!(
-                "catchment: {pending} records wait in the spool for a sink; the next start delivers them"
-            ));
+            let fate = match self.keeps_pending {
+                true => "wait in the spool for a sink; the next start delivers them",
+                false => "were not delivered and are lost: there is no spool on disk",
+            };
+            say(&format!("catchment: {pending} records {fate}"));
         }
         Ok(())
     }

@@ -1,14 +1,17 @@
 //! The wiring of the streams: a venue's connections, started and looked at.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
-use catchment_collect::stream::{self, ConnectionStatus, StreamSettings, StreamStatus, StreamTask};
-use catchment_collect::{Courier, CourierSettings, GapNotice};
+use catchment_collect::stream::{
+    self, ClockQuality, ConnectionStatus, StreamSettings, StreamStatus, StreamTask,
+};
+use catchment_collect::{Courier, CourierSettings, GapNotice, gaps_of_absence};
 use catchment_control as control;
 use catchment_governor::Governor;
 use catchment_model::Clock;
-use catchment_pipeline::Intake;
+use catchment_pipeline::{Intake, Resumed};
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -16,6 +19,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::StreamConfig;
 use crate::say;
+
+/// How long streams may take to flow before what they have missed is fetched.
+const FLOW_WITHIN: Duration = Duration::from_secs(20);
 
 /// Starts recording a venue's streams. What can be seen of it.
 pub(crate) fn start(
@@ -45,6 +51,7 @@ pub(crate) fn start(
         settings: StreamSettings {
             snapshot_interval: config.snapshot_interval,
             depth: config.snapshot_depth,
+            through_values: config.through_values,
             seed: rand::random(),
             ..StreamSettings::default()
         },
@@ -59,6 +66,25 @@ pub(crate) fn start(
     // If it panicked, the thread has told so.
     tasks.spawn(async move { drop(over.await) });
     Ok(seen)
+}
+
+/// What was missed since a crash or a stop is told to whoever fills gaps as soon as the streams flow again: until then more
+/// is missing. A venue whose sockets cannot be reached may still answer otherwise, so they are not waited for for long.
+pub(crate) async fn tell_of_absence(
+    config: StreamConfig,
+    resumed: Vec<Resumed>,
+    gaps: mpsc::Sender<GapNotice>,
+    mut seen: watch::Receiver<StreamStatus>,
+    clock: Arc<dyn Clock>,
+) {
+    let flow = |status: &StreamStatus| status.live() > 0 && status.live() == status.connections.len();
+    // Over or too late: what is known is told.
+    let _ = tokio::time::timeout(FLOW_WITHIN, seen.wait_for(flow)).await;
+    for notice in gaps_of_absence(&config.descriptor, &config.wanted, &resumed, clock.wall().ms()) {
+        if gaps.send(notice).await.is_err() {
+            return;
+        }
+    }
 }
 
 /// Runs a venue's sockets on a thread of their own. They speak all the time, each a little: whoever wakes for one of them
@@ -121,14 +147,19 @@ pub(crate) fn figures(venue: &str, status: &StreamStatus) -> control::Stream {
         checks_differ: counts.checks_failed,
         resyncs: counts.resyncs,
         silent: status.connections.iter().map(|one| one.frozen).sum(),
-        clock: clock.offset_ms.map(|offset_ms| control::Clock {
-            offset_ms,
-            uncertainty_ms: clock.uncertainty_ms.unwrap_or_default(),
-            jitter_ms: clock.jitter_ms.unwrap_or_default(),
-            samples: clock.samples,
-        }),
+        clock: self::clock(clock),
         last_error: status.connections.iter().find_map(|one| one.last_error.clone()),
     }
+}
+
+/// How a venue's clock goes, once it was looked at.
+pub(crate) fn clock(clock: &ClockQuality) -> Option<control::Clock> {
+    clock.offset_ms.map(|offset_ms| control::Clock {
+        offset_ms,
+        uncertainty_ms: clock.uncertainty_ms.unwrap_or_default(),
+        jitter_ms: clock.jitter_ms.unwrap_or_default(),
+        samples: clock.samples,
+    })
 }
 
 /// One line of how it goes.

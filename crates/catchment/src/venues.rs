@@ -1,17 +1,19 @@
 //! `catchment venues`: what each venue can do, where it is and what it allows.
 
+use std::path::Path;
 use std::time::Duration;
 
 use catchment_venues::stream::{ChannelSpec, Descriptor};
 use catchment_venues::{Ability, Limit, VENUES, VenueSpec};
 use serde_json::json;
 
-use crate::DONE;
+use crate::{DONE, config};
 
-pub(crate) fn run(json: bool) -> anyhow::Result<u8> {
+pub(crate) fn run(config: Option<&Path>, json: bool) -> anyhow::Result<u8> {
+    let described = config::described(config)?;
     if json {
         let polled = VENUES.iter().map(|spec| as_json(spec));
-        let all: Vec<_> = polled.chain(Descriptor::shipped().iter().map(described_as_json)).collect();
+        let all: Vec<_> = polled.chain(described.all().iter().map(described_as_json)).collect();
         println!("{}", serde_json::to_string_pretty(&all)?);
         return Ok(DONE);
     }
@@ -21,7 +23,7 @@ pub(crate) fn run(json: bool) -> anyhow::Result<u8> {
         }
         print!("{}", as_text(spec));
     }
-    for descriptor in Descriptor::shipped() {
+    for descriptor in described.all() {
         print!("\n{}", described_as_text(descriptor));
     }
     Ok(DONE)

@@ -4,7 +4,7 @@
 mod workshop;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -210,6 +210,51 @@ fn beyond_loopback_a_token_is_needed_to_start_and_to_ask() {
     let serving = Serving::start(&place);
     assert_eq!(serving.ask("GET", "jobs", "", "").0, 401);
     assert_eq!(serving.ask("GET", "jobs", "authorization: Bearer 0123456789abcdef0123\r\n", "").0, 200);
+}
+
+#[test]
+fn check_refuses_what_the_start_would_refuse() {
+    let place = Place::new("");
+    put(
+        &place.path().join("catchment.toml"),
+        format!("data_dir = {:?}\n[api]\nlisten = '0.0.0.0:0'\n", place.path().join("data")).as_bytes(),
+    );
+    let refused = place.run("check");
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(said(&refused).contains("there is no token"), "{}", said(&refused));
+    let token = "0123456789abcdef0123";
+    let good = place.command("check").env("CATCHMENT_API_TOKEN", token).output().unwrap();
+    assert_eq!(good.status.code(), Some(0), "{}", said(&good));
+}
+
+#[test]
+fn a_port_that_is_taken_ends_it_before_anything_is_opened() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = taken.local_addr().unwrap();
+    let place = Place::new("");
+    let data = place.path().join("data");
+    let config = format!("data_dir = {data:?}\n[api]\nlisten = '{addr}'\n[venues.kalshi]\n");
+    put(&place.path().join("catchment.toml"), config.as_bytes());
+    let refused = place.run("run");
+    assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
+    assert!(said(&refused).contains(&format!("cannot listen on {addr}")), "{}", said(&refused));
+    assert!(!data.exists(), "nothing was made");
+    // Whoever names a place for the demo's page wants that one.
+    let refused = place.run(&format!("demo --for 1s --listen {addr}"));
+    assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
+}
+
+#[test]
+fn the_demo_goes_elsewhere_if_its_usual_place_is_taken() {
+    // Or somebody else has it, which is as good.
+    let _taken = TcpListener::bind("127.0.0.1:8080");
+    let place = Place::new("");
+    let output = place.run("demo --for 1s");
+    let talk = said(&output);
+    assert_eq!(output.status.code(), Some(0), "{talk}");
+    assert!(talk.contains("127.0.0.1:8080 is taken by another program"), "{talk}");
+    let page = talk.lines().find_map(|line| line.strip_prefix("live figures: http://127.0.0.1:"));
+    assert!(page.is_some_and(|port| !port.starts_with("8080")), "{talk}");
 }
 
 #[test]

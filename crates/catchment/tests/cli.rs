@@ -37,6 +37,44 @@ fn pipe(mut command: Command, input: &[u8]) -> Output {
     output
 }
 
+#[test]
+fn venues_of_a_folder_are_listed_with_the_configuration_that_names_it() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("venues")).unwrap();
+    let binance = include_str!("../../venues/descriptors/binance.toml");
+    put(
+        &dir.path().join("venues/own.toml"),
+        binance.replace("id = \"binance\"", "id = \"lantern\"").as_bytes(),
+    );
+    put(&dir.path().join("catchment.toml"), b"descriptors_dir = 'venues'\n");
+    let plain = run_in(dir.path(), &["venues"], b"");
+    assert!(!said(&plain).contains("lantern"), "{}", said(&plain));
+    for args in [&["venues", "-c", "catchment.toml"][..], &["venues", "-c", "catchment.toml", "--json"][..]] {
+        let listed = run_in(dir.path(), args, b"");
+        assert_eq!(listed.status.code(), Some(0), "{}", said(&listed));
+        let text = String::from_utf8(listed.stdout).unwrap();
+        assert!(text.contains("lantern") && text.contains("polymarket") && text.contains("kraken"), "{text}");
+    }
+    assert_could_not(&run_in(dir.path(), &["venues", "-c", "nowhere.toml"], b""), &["nowhere.toml"]);
+}
+
+#[test]
+fn what_has_no_effect_is_told_by_check_and_by_run() {
+    let dir = tempfile::tempdir().unwrap();
+    put(
+        &dir.path().join("catchment.toml"),
+        b"[venues.binance]\n[persistence]\nmongo_uri = 'mongodb://10.0.0.1'\n",
+    );
+    let checked = run_in(dir.path(), &["check"], b"");
+    assert_eq!(checked.status.code(), Some(0), "{}", said(&checked));
+    let ran = run_in(dir.path(), &["run"], b"");
+    assert_eq!(ran.status.code(), Some(2), "{}", said(&ran));
+    for told in [said(&checked), said(&ran)] {
+        assert!(told.contains("[venues.binance] is not recorded"), "{told}");
+        assert!(told.contains("[[sinks]] kind = \"mongo\""), "{told}");
+    }
+}
+
 /// It could not do it: exit code 2, nothing on standard output, and a reason that holds each of these.
 fn assert_could_not(output: &Output, reasons: &[&str]) {
     assert_eq!(output.status.code(), Some(2), "{}", said(output));

@@ -3,20 +3,23 @@
 //! Short forms run with the tests, long ones (`CATCHMENT_LONG`) by `scripts/torture jobs`.
 #![allow(clippy::unwrap_used)] // a test may
 
-mod binary;
+mod workshop;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use binary::BINARY;
 use catchment_jobs::{Job, JobFilter, JobType, Page, Series, Span, SqliteStore, State, Store};
 use catchment_model::{Clock, SystemClock, Timeframe, UnixMs, Venue};
 use catchment_sim::{Faults, Sim, SimConfig};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::Value;
+use workshop::BINARY;
+use workshop::archive::each_line;
+use workshop::run::Run;
 
 const MINUTE: i64 = 60_000;
 
@@ -207,6 +210,65 @@ fn btc() -> Series {
         exchange_id: Venue::new("binance").unwrap(),
         symbol: "BTC/USDT".to_owned(),
         timeframe: Timeframe::M1,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_traded_while_a_killed_recorder_was_away_is_fetched() {
+    let symbols = ["BTC/USDT", "ETH/USDT"];
+    let streams = format!(
+        "[[streams]]\nvenue = 'binance'\nsymbols = {symbols:?}\nchannels = ['agg_trades']\n\
+         [[jobs.pairs]]\nsymbols = ['BTC/USDT']\nsince = '{}'\n",
+        day(this_minute() - 10 * MINUTE)
+    );
+    let site = Site::start("binance", &[("binance.pairs.trades_per_s", "20".to_owned())], &streams).await;
+    let text = std::fs::read_to_string(&site.config).unwrap();
+    let socket = site.sim.socket("binance");
+    put(&site.config, &text.replace("{ rest =", &format!("{{ stream = {socket:?}, rest =")));
+
+    let first = Run::start(&site.config, &[]);
+    first.wait_for(|status| status["streams"][0]["messages"].as_u64().unwrap() > 100);
+    first.kill();
+    let killed = SystemClock::new().wall().ms();
+    let second = Run::start(&site.config, &[]);
+    let store = site.store().await;
+    let wanted = JobFilter { kind: Some(JobType::TradesBackfill), ..JobFilter::default() };
+    let mut jobs = store.jobs(&wanted, Page::first(10)).await.unwrap();
+    while jobs.len() < symbols.len() || jobs.iter().any(|job| job.state != State::Success) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        jobs = store.jobs(&wanted, Page::first(10)).await.unwrap();
+    }
+    assert_eq!(second.stop().0, 0);
+
+    let mut of: Vec<&str> = jobs.iter().filter_map(|job| job.symbol.as_deref()).collect();
+    of.sort_unstable();
+    assert_eq!(of, symbols, "one a symbol");
+    for job in &jobs {
+        let (since, until) = (job.cursor.since_ms, job.cursor.until_ms.unwrap());
+        assert!(since < killed && killed < until, "killed at {killed:?}: {job:?}");
+    }
+    for symbol in symbols {
+        let (mut last, mut next, mut fetched) = (0, u64::MAX, BTreeSet::new());
+        each_line(&site.dir.path().join("data/binance/agg_trades"), |_, line| {
+            let line: Value = serde_json::from_slice(line).unwrap();
+            let id: u64 = line["message_id"].as_str().unwrap().parse().unwrap();
+            if line["symbol"] != symbol {
+                return;
+            }
+            let is_live = line["source"].as_str().unwrap().starts_with("ws:");
+            match line["received_at_ms"].as_i64().unwrap() < killed.get() {
+                _ if !is_live => drop(fetched.insert(id)),
+                true => last = last.max(id),
+                false => next = next.min(id),
+            }
+        });
+        println!(
+            "{symbol}: {last} was the last before, {next} the first after, {} were fetched",
+            fetched.len()
+        );
+        assert!(!fetched.is_empty() && last < next, "{symbol}: nothing was fetched");
+        let missing: Vec<u64> = (last + 1..next).filter(|id| !fetched.contains(id)).collect();
+        assert_eq!(missing, [0; 0], "{symbol}: between {last} and {next}");
     }
 }
 

@@ -8,7 +8,9 @@
 mod workshop;
 
 use std::collections::HashSet;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -200,6 +202,20 @@ impl Cellar {
         most
     }
 
+    /// The longest time between two messages of an exchange, in milliseconds.
+    async fn longest_pause(&self, exchange: &str) -> i64 {
+        let of = doc! { "exchange": exchange, "channel": { "$in": ["trades", "book_delta", "ticker"] } };
+        let (mut last, mut longest) = (None, 0);
+        let sorted = doc! { "received_at_ms": 1 };
+        let mut found = self.collection.find(of).sort(sorted).await.unwrap();
+        while found.advance().await.unwrap() {
+            let at = found.current().get_i64("received_at_ms").unwrap();
+            longest = longest.max(last.map_or(0, |last| at - last));
+            last = Some(at);
+        }
+        longest
+    }
+
     /// Every acknowledged record is there under its id, and no record twice under any.
     async fn account(&self, ended: &Ended, fed: u64) {
         assert_eq!(ended.ids.len() as u64, fed, "acknowledged");
@@ -304,4 +320,115 @@ fn check_says_whether_mongo_answers_and_shows_no_password() {
     assert!(text.contains("percent-encoded"), "{text}");
     let (code, text) = check("mongodb://alibaba:sesame@nowhere.invalid", Some(&here));
     assert_eq!(code, Some(0), "{text}");
+}
+
+/// Asks as the oldest clients do: the whole answer.
+fn ask(addr: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(addr).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: {addr}\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// Opens a socket, says one thing, and gives back the first frame that answers it.
+fn say_on_socket(addr: &str, path: &str, text: &str) -> String {
+    let mut stream = TcpStream::connect(addr).unwrap();
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nhost: {addr}\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\
+         sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    )
+    .unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    assert!(head.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&head));
+    // A text of less than 126 bytes, masked with zeros.
+    stream.write_all(&[0x81, 0x80 | text.len() as u8, 0, 0, 0, 0]).unwrap();
+    stream.write_all(text.as_bytes()).unwrap();
+    let mut frame = [0; 2];
+    stream.read_exact(&mut frame).unwrap();
+    let mut answer = vec![0; frame[1] as usize];
+    stream.read_exact(&mut answer).unwrap();
+    String::from_utf8(answer).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_mock_goes_wrong_in_all_five_ways_and_is_found_under_the_recorders_own_address() {
+    let cellar = Cellar::open(Going::Killed).await;
+    let site = Site::new(&(cellar.config() + "[api]\nlisten = \"127.0.0.1:0\"\n"));
+    let mut command = std::process::Command::new(&*BINARY);
+    command
+        .arg("run")
+        .arg("-c")
+        .arg(site.beside("catchment.toml"))
+        .args(["--mock", "--for", "24s", "--json"]);
+    command.args(["--mock-gap-every", "40", "--mock-disconnect-every", "115", "--mock-silence-ms", "8000"]);
+    command.args(["--mock-mongo-down-ms", "3000", "--mock-binary-rate", "0.05"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut talk = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut told = Vec::new();
+    while !told.iter().any(|line: &String| line.contains("/mock/rest/snapshot")) {
+        told.push(talk.next().expect("it says where its mock is").unwrap());
+    }
+    let rest = std::thread::spawn(move || talk.map_while(Result::ok).collect::<Vec<_>>());
+    let addr = told
+        .iter()
+        .find_map(|line| line.strip_prefix("mock: ws://")?.strip_suffix("/mock/ws/public"))
+        .unwrap();
+
+    let time = ask(addr, "/mock/rest/time");
+    assert!(time.starts_with("HTTP/1.1 200 ") && time.contains("{\"time\":"), "{time}");
+    let book = ask(addr, "/mock/rest/snapshot?symbol=BTC/USDT");
+    assert!(book.starts_with("HTTP/1.1 200 ") && book.contains("\"bids\":[["), "{book}");
+    assert!(ask(addr, "/healthz").starts_with("HTTP/1.1 200 "));
+    assert_eq!(say_on_socket(addr, "/mock/ws/public", r#"{"op":"ping"}"#), r#"{"op":"pong"}"#);
+    let refused = say_on_socket(addr, "/mock/ws/private", r#"{"op":"subscribe","args":["fills:BTC/USDT"]}"#);
+    assert!(refused.contains("log in first"), "{refused}");
+
+    let ended = child.wait_with_output().unwrap();
+    let talk = rest.join().unwrap().join("\n");
+    assert_eq!(ended.status.code(), Some(0), "{talk}");
+    let figures: serde_json::Value = serde_json::from_slice(&ended.stdout).unwrap();
+    let counts = &figures["streams"][0]["status"]["counts"];
+    let count = |key: &str| counts[key].as_u64().unwrap_or_else(|| panic!("{key} in {counts}"));
+    assert!(count("binary") > 0 && count("disconnects") > 0, "{counts}");
+    assert!(talk.contains("--mock-mongo-down-ms keeps it away"), "{talk}");
+    let mut causes = HashSet::new();
+    let mut gaps = cellar.collection.find(doc! { "exchange": "mock", "channel": "gaps" }).await.unwrap();
+    while gaps.advance().await.unwrap() {
+        let payload = gaps.current().get_document("payload").unwrap();
+        causes.insert(payload.get_str("cause").unwrap().to_owned());
+    }
+    assert!(causes.contains("sequence") && causes.contains("disconnect"), "{causes:?}");
+    assert!(
+        cellar.longest_pause("mock").await >= 3_000,
+        "it was silent for eight seconds, if it was not cut before"
+    );
+    let written: u64 =
+        figures["balances"].as_array().unwrap().iter().map(|line| line["written"].as_u64().unwrap()).sum();
+    assert_eq!(cellar.collection.count_documents(doc! {}).await.unwrap(), written, "{figures:#}");
+    assert!(written >= count("messages"), "{figures:#}");
+}
+
+#[test]
+fn a_mock_that_is_to_keep_mongo_away_says_what_is_missing() {
+    let site = Site::new("");
+    let mut command = std::process::Command::new(&*BINARY);
+    command.arg("run").arg("-c").arg(site.beside("catchment.toml")).args([
+        "--mock",
+        "--mock-mongo-down-ms",
+        "5",
+    ]);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let talk = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        talk.contains("[[sinks]]") && talk.contains("kind = \"mongo\"") && talk.contains("mongo_uri"),
+        "{talk}"
+    );
 }

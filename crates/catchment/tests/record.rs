@@ -4,19 +4,16 @@
 
 mod workshop;
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
 
 use catchment_model::{Clock, SystemClock};
 use catchment_sim::{Sim, SimConfig};
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use workshop::archive::{each_line, files};
-use workshop::{BINARY, PATIENCE, Stopwatch, put};
+use workshop::run::Run;
+use workshop::{BINARY, put};
 
 /// How soon a recorder that was killed records again: from the start of the process to the first book that came.
 const RESTARTS_WITHIN_MS: i64 = 2_000;
@@ -47,10 +44,9 @@ fn the_demo_records_three_venues_and_loses_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_while_it_polls_it_soon_records_again_and_the_hole_is_in_the_gaps() {
     let site = Site::start(SimConfig::default()).await;
-    let mut first = site.run(&[]);
+    let first = site.run(&[]);
     first.wait_for(|status| venue(status, "polymarket")["books"].as_u64().unwrap() > 4_000);
-    first.child.kill().unwrap();
-    first.child.wait().unwrap();
+    first.kill();
     let left: Vec<(PathBuf, Vec<u8>)> =
         files(&site.data).into_iter().map(|path| (path.clone(), std::fs::read(path).unwrap())).collect();
 
@@ -129,6 +125,112 @@ async fn a_venue_in_trouble_is_left_alone_and_the_others_go_on() {
     assert_eq!(recorder.stop().0, 0);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn health_lists_each_venue_as_what_it_is_and_their_clocks() {
+    let site = Site::start(SimConfig::default()).await;
+    let (rest, socket) = (site.sim.base("binance/rest"), site.sim.socket("binance"));
+    let okx = site.sim.base("okx/rest");
+    site.change(|text| {
+        format!(
+            "{text}[venues.binance]\nendpoints = {{ rest = {rest:?}, stream = {socket:?} }}\n\
+             [venues.okx]\nendpoints = {{ rest = {okx:?} }}\n\
+             [[streams]]\nvenue = 'binance'\nsymbols = ['BTC/USDT']\nchannels = ['trades']\n\
+             [[jobs.pairs]]\nvenue = 'okx'\nsymbols = ['BTC/USDT']\n\
+             [persistence.dedup]\nenabled = true\n"
+        )
+    });
+    let recorder = site.run(&[]);
+    let is_there = |health: &Value| {
+        let clocks = &health["time_quality"];
+        let all = ["polymarket", "kalshi", "binance"].iter().all(|name| clocks[name].is_object());
+        let keys = health["persistence"]["dedup"]["keys"].as_u64();
+        all && keys > Some(0) && health["instances"][3]["state"] == "running"
+    };
+    let health = recorder.wait_at("/healthz", |code, health| code == 200 && is_there(health));
+    let word = |one: &Value, key: &str| one[key].as_str().unwrap().to_owned();
+    let listed = health["instances"].as_array().unwrap().iter();
+    let listed: Vec<String> =
+        listed.map(|one| ["exchange", "kind", "state"].map(|key| word(one, key)).join(" ")).collect();
+    // What a venue that streams may miss is fetched by jobs.
+    let expected = [
+        "kalshi poll running",
+        "polymarket poll running",
+        "binance stream live",
+        "binance jobs running",
+        "okx jobs running",
+    ];
+    assert_eq!(listed, expected, "{health:#}");
+    for name in ["polymarket", "kalshi"] {
+        let clock = &health["time_quality"][name];
+        let (offset, within) =
+            (clock["offset_ms"].as_f64().unwrap(), clock["uncertainty_ms"].as_f64().unwrap());
+        // `Date` has whole seconds, and it is this machine's own clock.
+        assert!(within >= 500.0 && offset.abs() <= within, "{name}: {clock}");
+    }
+    let persistence = &health["persistence"];
+    assert_eq!(
+        (&persistence["spool"]["enabled"], &persistence["dedup"]["enabled"]),
+        (&true.into(), &true.into())
+    );
+    assert!(persistence["dedup"]["keys"].as_u64().unwrap() > 0, "{persistence}");
+    assert!(persistence["dedup"]["keys_max"].as_u64().unwrap() > 0, "{persistence}");
+    assert_eq!(recorder.stop().0, 0);
+}
+
+#[cfg(feature = "mongo")]
+#[tokio::test(flavor = "multi_thread")]
+async fn with_a_sink_and_a_venue_that_hang_a_signal_ends_it_in_ten_seconds_and_nothing_is_lost() {
+    use catchment_sinks::mongo::Mongod;
+    use rustix::process::{Pid, Signal, kill_process};
+
+    let site = Site::start(SimConfig::default()).await;
+    let folder = tempfile::tempdir().unwrap();
+    let server = Mongod::start(folder.path(), &[]).unwrap_or_else(|error| panic!("{error}"));
+    let uri = format!("mongodb://127.0.0.1:{}/?directConnection=true", server.port());
+    // Connections wait to be taken, and nobody takes them.
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = format!("http://{}", nobody.local_addr().unwrap());
+    site.change(|text| {
+        let text = text.replace(&site.sim.base("kalshi"), &silent);
+        format!(
+            "{text}[persistence]\nmongo_uri = {uri:?}\n[[sinks]]\nkind = 'jsonl'\n[[sinks]]\nkind = 'mongo'\n"
+        )
+    });
+    let books = |status: &Value| venue(status, "polymarket")["books"].as_u64().unwrap();
+    let written = |status: &Value, sink: &str| {
+        let lines = status["balances"].as_array().unwrap().iter();
+        let of_it = lines.filter(|line| line["sink"] == sink && line["venue"] == "polymarket");
+        of_it.map(|line| line["written"].as_u64().unwrap()).sum::<u64>()
+    };
+    let first = site.run(&[]);
+    first.wait_for(|status| written(status, "mongo") > 500);
+    let process = Pid::from_raw(server.pid().unwrap() as i32).unwrap();
+    kill_process(process, Signal::STOP).unwrap();
+    let before = books(&first.status());
+    first.wait_for(|status| books(status) > before + 2_000);
+    let watch = workshop::Stopwatch::start();
+    let (code, printed) = first.stop();
+    let took = watch.elapsed();
+    println!("a sink and a venue hung: it ended after {took:.1?}");
+    assert!(took < std::time::Duration::from_secs(10), "it took {took:?}");
+    assert_eq!(code, 0, "what waits is in the spool: {printed}");
+
+    kill_process(process, Signal::CONT).unwrap();
+    let second = site.run(&[]);
+    second.wait_for(|status| books(status) > 0);
+    assert_eq!(second.stop().0, 0);
+    verify(&site.data);
+    let mut archived = std::collections::BTreeSet::new();
+    each_line(&site.data, |_, line| {
+        let line: Value = serde_json::from_slice(line).unwrap();
+        assert!(archived.insert(line["id"].as_str().unwrap().to_owned()), "{line}");
+    });
+    let client = mongodb::Client::with_uri_str(&uri).await.unwrap();
+    let collection = client.database("market_data").collection::<mongodb::bson::Document>("crypto_envelopes");
+    let kept = collection.count_documents(mongodb::bson::doc! {}).await.unwrap();
+    assert_eq!(kept, archived.len() as u64, "both sinks have everything");
+}
+
 #[test]
 fn without_a_venue_there_is_nothing_to_record_and_it_says_so() {
     let dir = tempfile::tempdir().unwrap();
@@ -154,7 +256,7 @@ async fn check_asks_each_venue_and_says_which_does_not_answer() {
 /// Simulated venues, and a configuration that records them.
 struct Site {
     _dir: tempfile::TempDir,
-    _sim: Sim,
+    sim: Sim,
     config: PathBuf,
     data: PathBuf,
 }
@@ -173,62 +275,17 @@ impl Site {
             kalshi = sim.base("kalshi"),
         );
         put(&path, text.as_bytes());
-        Self { _dir: dir, _sim: sim, config: path, data }
+        Self { _dir: dir, sim, config: path, data }
     }
 
     fn run(&self, args: &[&str]) -> Run {
-        let mut command = Command::new(&*BINARY);
-        command.arg("run").arg("-c").arg(&self.config).args(args);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut talk = BufReader::new(child.stderr.take().unwrap()).lines();
-        let page =
-            talk.find_map(|line| Some(line.unwrap().strip_prefix("live figures: http://")?.to_owned()));
-        // Whoever talks and is not listened to stands still at last.
-        std::thread::spawn(move || talk.for_each(drop));
-        Run { child, page: page.unwrap().trim_end_matches('/').to_owned() }
-    }
-}
-
-/// A recorder and its page.
-struct Run {
-    child: Child,
-    page: String,
-}
-
-impl Run {
-    fn status(&self) -> Value {
-        let mut stream = TcpStream::connect(&self.page).unwrap();
-        write!(stream, "GET /api/v1/status HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
-            .unwrap();
-        let mut reply = String::new();
-        stream.read_to_string(&mut reply).unwrap();
-        serde_json::from_str(reply.split_once("\r\n\r\n").unwrap().1).unwrap()
+        Run::start(&self.config, args)
     }
 
-    #[allow(clippy::disallowed_methods)] // between two looks; nothing depends on how long it is
-    fn wait_for(&self, is_so: impl Fn(&Value) -> bool) {
-        let watch = Stopwatch::start();
-        let mut status = self.status();
-        while !is_so(&status) {
-            assert!(watch.elapsed() < PATIENCE, "it never came: {status}");
-            std::thread::sleep(Duration::from_millis(20));
-            status = self.status();
-        }
-    }
-
-    /// Asks it to end; gives back its exit code and what it printed.
-    fn stop(mut self) -> (i32, String) {
-        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
-        let mut printed = String::new();
-        self.child.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
-        (self.child.wait().unwrap().code().unwrap(), printed)
-    }
-}
-
-impl Drop for Run {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    /// Writes the configuration anew.
+    fn change(&self, how: impl FnOnce(String) -> String) {
+        let text = std::fs::read_to_string(&self.config).unwrap();
+        put(&self.config, how(text).as_bytes());
     }
 }
 

@@ -1,16 +1,18 @@
 //! The binary records the streams of simulated venues, over real sockets.
 #![allow(clippy::unwrap_used)] // a test may
 
-mod binary;
+mod workshop;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-use binary::BINARY;
-use catchment_model::SystemClock;
+use catchment_model::{Clock, SystemClock};
 use catchment_sim::{Sim, SimConfig};
 use serde_json::Value;
+use workshop::BINARY;
+use workshop::archive::each_line;
+use workshop::run::Run;
 
 struct Site {
     sim: Sim,
@@ -25,20 +27,26 @@ impl Site {
 
     /// Runs the binary with a configuration of these streams.
     async fn run(&self, streams: &str, args: &[&str]) -> Output {
-        let (rest, socket) = (self.sim.base("binance/rest"), self.sim.socket("binance"));
-        let config = format!(
-            "data_dir = {:?}\n{streams}\n[api]\nenabled = false\n\
-             [venues.binance.endpoints]\nrest = {rest:?}\nstream = {socket:?}\n",
-            self.data()
-        );
-        let path = self.dir.path().join("catchment.toml");
-        put(&path, &config);
+        let path = self.config(streams, "enabled = false");
         let mut command = Command::new(&*BINARY);
         command.arg(args[0]).arg("-c").arg(path).args(&args[1..]);
         tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
     }
 
-    fn data(&self) -> std::path::PathBuf {
+    /// A configuration of these streams, with this in `[api]`.
+    fn config(&self, streams: &str, api: &str) -> PathBuf {
+        let (rest, socket) = (self.sim.base("binance/rest"), self.sim.socket("binance"));
+        let config = format!(
+            "data_dir = {:?}\n{streams}\n[api]\n{api}\n\
+             [venues.binance.endpoints]\nrest = {rest:?}\nstream = {socket:?}\n",
+            self.data()
+        );
+        let path = self.dir.path().join("catchment.toml");
+        put(&path, &config);
+        path
+    }
+
+    fn data(&self) -> PathBuf {
         self.dir.path().join("data")
     }
 }
@@ -103,4 +111,84 @@ async fn a_venue_described_in_a_folder_is_recorded_and_a_wrong_one_refused_by_it
     assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
     let text = said(&refused);
     assert!(text.contains("wrong.toml:") && text.contains("moods"), "{text}");
+}
+
+fn now() -> i64 {
+    SystemClock::new().wall().ms().get()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stopped_and_started_again_it_tells_since_when_nobody_listened() {
+    let site = Site::start().await;
+    let run = ["run", "--only", "stream", "--for", "3s"];
+    let began = now();
+    let ran = site.run(BINANCE, &run).await;
+    assert_eq!(ran.status.code(), Some(0), "{}", said(&ran));
+    let restarted = now();
+    let ran = site.run(BINANCE, &run).await;
+    assert_eq!(ran.status.code(), Some(0), "{}", said(&ran));
+    for channel in ["trades", "book_delta", "ticker"] {
+        let (mut first, mut told) = (i64::MAX, Vec::new());
+        each_line(&site.data().join("binance"), |path, line| {
+            let line: Value = serde_json::from_slice(line).unwrap();
+            let (time, gap) = (line["received_at_ms"].as_i64().unwrap(), &line["payload"]);
+            if path.to_string_lossy().contains("/gaps/") && gap["channel"] == channel {
+                assert_eq!((&line["symbol"], &gap["cause"]), (&"*".into(), &"stopped".into()), "{line}");
+                told.push((gap["from_ms"].as_i64().unwrap(), gap["to_ms"].as_i64().unwrap()));
+            } else if line["channel"] == channel && time >= restarted {
+                first = first.min(time);
+            }
+        });
+        let tells = |(from, to): &(i64, i64)| {
+            (began + 3_000..=restarted).contains(from) && (restarted..=first).contains(to)
+        };
+        assert!(
+            matches!(&told[..], [one] if tells(one)),
+            "{channel}: began {began}, restarted {restarted}, heard {first}: {told:?}"
+        );
+    }
+}
+
+#[cfg(feature = "mongo")]
+#[tokio::test(flavor = "multi_thread")]
+async fn with_venue_and_sink_away_it_lives_and_says_why_it_is_not_ready() {
+    let dir = tempfile::tempdir().unwrap();
+    // Taken, and nobody listens.
+    let place = tokio::net::TcpSocket::new_v4().unwrap();
+    place.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let nowhere = place.local_addr().unwrap();
+    let config = format!(
+        "data_dir = {:?}\n{BINANCE}[api]\nlisten = '127.0.0.1:0'\n\
+         [venues.binance.endpoints]\nrest = 'http://{nowhere}'\nstream = 'ws://{nowhere}'\n\
+         [persistence]\nmongo_uri = 'mongodb://{nowhere}/?directConnection=true&serverSelectionTimeoutMS=500'\n\
+         [[sinks]]\nkind = 'mongo'\n",
+        dir.path().join("data")
+    );
+    let path = dir.path().join("catchment.toml");
+    put(&path, &config);
+    let recorder = Run::start(&path, &[]);
+    let has = |answer: &Value, words: &str| {
+        let reasons = answer["reasons"].as_array().unwrap().iter();
+        reasons.filter_map(Value::as_str).any(|reason| reason.contains(words))
+    };
+    let is_told = |answer: &Value| {
+        has(answer, "no stream is live: binance (")
+            && has(answer, "no sink takes anything: mongo is unreachable")
+    };
+    let told = recorder.wait_at("/readyz", |code, answer| code == 503 && is_told(answer));
+    assert_eq!(told["ready"], false);
+    assert_eq!(recorder.ask("/livez").0, 200);
+    let (code, health) = recorder.ask("/healthz");
+    assert_eq!((code, &health["instances"][0]["state"]), (503, &"down".into()), "{health:#}");
+    assert_eq!(recorder.stop().0, 0, "nothing is lost");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_ready_once_a_stream_is_live() {
+    let site = Site::start().await;
+    let path = site.config(BINANCE, "listen = '127.0.0.1:0'");
+    let recorder = Run::start(&path, &[]);
+    let ready = recorder.wait_at("/readyz", |code, _| code == 200);
+    assert_eq!(ready, serde_json::json!({ "ready": true, "reasons": [] }));
+    assert_eq!(recorder.stop().0, 0);
 }

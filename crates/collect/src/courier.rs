@@ -18,7 +18,7 @@
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -34,11 +34,15 @@ use tokio::time::timeout;
 use crate::events;
 use crate::send_error::{Phase, SendError, Unresolved};
 use crate::spares::Spares;
+use crate::stream::{ClockGauge, ClockQuality};
 use crate::tally::{CourierCounts, Tally};
 use crate::tls;
 
 /// Room for a body whose length is not known yet, and at most for one whose length is merely claimed.
 const BODY_ROOM: usize = 256 << 10;
+
+/// `Date` has whole seconds.
+const DATE_STEP: Duration = Duration::from_secs(1);
 
 /// Carries requests to one venue and brings back what it says.
 pub struct Courier {
@@ -48,6 +52,8 @@ pub struct Courier {
     client: Client,
     clock: Arc<dyn Clock>,
     tally: Tally,
+    /// What the `Date` of its answers says of its clock.
+    dates: Mutex<ClockGauge>,
     spares: Spares,
 }
 
@@ -185,6 +191,7 @@ impl Courier {
             client,
             clock,
             tally: Tally::default(),
+            dates: Mutex::default(),
             spares: Spares::default(),
         })
     }
@@ -199,6 +206,15 @@ impl Courier {
             Err(error) => events::not_answered(&self.tally, venue, family, error),
         }
         sent
+    }
+
+    /// How the venue's clock goes, by the `Date` of its answers: good to half a second and half of the way there and back.
+    pub fn clock_quality(&self) -> ClockQuality {
+        self.lock_dates().quality()
+    }
+
+    fn lock_dates(&self) -> MutexGuard<'_, ClockGauge> {
+        self.dates.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What became of the requests so far.
@@ -235,6 +251,9 @@ impl Courier {
         };
         flight.end(report(status, &reading), told);
         let date = headers.get(DATE).and_then(read_date);
+        if let Some(date) = date {
+            self.lock_dates().note(date, DATE_STEP, received_at, latency);
+        }
         Ok(Reply { status, reading, body: self.spares.lend(body), received_at, sent_at, latency, date })
     }
 

@@ -26,7 +26,9 @@ pub mod stream;
 mod tally;
 mod tls;
 
-pub use backfill::{Backfill, BackfillCounts, BackfillSettings, BackfillVenue, GapNotice, backfill_gaps};
+pub use backfill::{
+    Backfill, BackfillCounts, BackfillSettings, BackfillVenue, GapNotice, backfill_gaps, gaps_of_absence,
+};
 pub use courier::{Courier, CourierSettings, ReadStatus, Reply};
 pub use discover::{DiscoverStatus, DiscoverTask, LOSS_BELIEVED_AFTER, PageRetries, discover};
 pub use families::{families_of, limits_of};

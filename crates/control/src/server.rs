@@ -28,7 +28,7 @@ use crate::api::http::json;
 use crate::api::{self, Desk, Problem};
 use crate::gate::{Gate, Token, gate};
 use crate::health::Health;
-use crate::{Status, metrics};
+use crate::{Status, metrics, mount};
 
 /// The page; it asks for the figures once a second.
 const PAGE: &str = include_str!("page.html");
@@ -67,11 +67,13 @@ pub struct ControlSettings {
     pub listen: SocketAddr,
     /// What everybody has to show; none: nothing.
     pub token: Option<Token>,
+    /// A server on this machine whose paths under `/mock/` are to be found here, too.
+    pub mock: Option<SocketAddr>,
 }
 
 impl From<SocketAddr> for ControlSettings {
     fn from(listen: SocketAddr) -> Self {
-        Self { listen, token: None }
+        Self { listen, token: None, mock: None }
     }
 }
 
@@ -94,24 +96,65 @@ pub enum ControlError {
     },
 }
 
-impl Control {
-    /// Starts to listen; `look` gives the figures whenever somebody asks, `desk` does what somebody wants. Without a desk
+impl ControlSettings {
+    /// Whether these may be used at all. Touches nothing.
+    pub fn check(&self) -> Result<(), ControlError> {
+        match self.listen.ip().is_loopback() || self.token.is_some() {
+            true => Ok(()),
+            false => Err(ControlError::Exposed(self.listen)),
+        }
+    }
+}
+
+/// A place of its own, where nobody is answered yet: whoever comes waits.
+#[derive(Debug)]
+pub struct Reserved {
+    addr: SocketAddr,
+    listener: TcpListener,
+    mock: Option<SocketAddr>,
+    gate: Gate,
+}
+
+impl Reserved {
+    /// Where it is.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// With the paths under `/mock/` of that server on this machine.
+    #[must_use]
+    pub fn mount(self, mock: Option<SocketAddr>) -> Self {
+        Self { mock, ..self }
+    }
+
+    /// Starts to answer; `look` gives the figures whenever somebody asks, `desk` does what somebody wants. Without a desk
     /// there are only figures.
+    pub fn serve(self, look: impl Fn() -> Status + Send + Sync + 'static, desk: Option<Desk>) -> Control {
+        let router = router(Arc::new(look), desk, self.mock, Arc::new(self.gate));
+        Control { addr: self.addr, serving: tokio::spawn(serve(self.listener, router)) }
+    }
+}
+
+impl Control {
+    /// Takes the place, if it is free.
+    pub async fn reserve(settings: impl Into<ControlSettings>) -> Result<Reserved, ControlError> {
+        let settings = settings.into();
+        settings.check()?;
+        let ControlSettings { listen: addr, token, mock } = settings;
+        let refused = |source| ControlError::Listen { addr, source };
+        let listener = TcpListener::bind(addr).await.map_err(refused)?;
+        let is_loopback = addr.ip().is_loopback();
+        let addr = listener.local_addr().map_err(refused)?;
+        Ok(Reserved { addr, listener, mock, gate: Gate { token, is_loopback } })
+    }
+
+    /// Both at once.
     pub async fn start(
         settings: impl Into<ControlSettings>,
         look: impl Fn() -> Status + Send + Sync + 'static,
         desk: Option<Desk>,
     ) -> Result<Self, ControlError> {
-        let ControlSettings { listen: addr, token } = settings.into();
-        let is_loopback = addr.ip().is_loopback();
-        if !is_loopback && token.is_none() {
-            return Err(ControlError::Exposed(addr));
-        }
-        let refused = |source| ControlError::Listen { addr, source };
-        let listener = TcpListener::bind(addr).await.map_err(refused)?;
-        let addr = listener.local_addr().map_err(refused)?;
-        let router = router(Arc::new(look), desk, Arc::new(Gate { token, is_loopback }));
-        Ok(Self { addr, serving: tokio::spawn(serve(listener, router)) })
+        Ok(Self::reserve(settings).await?.serve(look, desk))
     }
 
     /// Where it listens.
@@ -155,7 +198,8 @@ async fn attend(stream: TcpStream, router: Router) {
         .header_read_timeout(HEADER_DEADLINE)
         .max_headers(HEADERS_MAX)
         .max_buf_size(HEADER_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+        .with_upgrades();
     tokio::pin!(connection);
     if tokio::time::timeout(CONNECTION_AGE, connection.as_mut()).await.is_ok() {
         return;
@@ -170,7 +214,7 @@ struct Figures {
     gate: Arc<Gate>,
 }
 
-fn router(look: Look, desk: Option<Desk>, the_gate: Arc<Gate>) -> Router {
+fn router(look: Look, desk: Option<Desk>, mock: Option<SocketAddr>, the_gate: Arc<Gate>) -> Router {
     let figures = Router::new()
         .route("/", get(page))
         .route("/livez", get(async || text("ok\n")))
@@ -188,6 +232,10 @@ fn router(look: Look, desk: Option<Desk>, the_gate: Arc<Gate>) -> Router {
             figures.nest("/api/v1", router)
         }
         None => figures,
+    };
+    let all = match mock {
+        Some(mock) => all.merge(Router::new().route("/mock/{*path}", get(mount::forward)).with_state(mock)),
+        None => all,
     };
     all.method_not_allowed_fallback(async |method: Method| Problem::method(&method))
         .fallback(async |uri: Uri| Problem::no_place(uri.path()))
@@ -315,6 +363,28 @@ mod tests {
         assert_eq!(ask(&control, "GET", "/nowhere", "localhost").await.0, "HTTP/1.1 404 Not Found");
         assert_eq!(ask(&control, "GET", "/", "evil.example").await.0, "HTTP/1.1 403 Forbidden");
         assert_eq!(ask(&control, "GET", "/", "127.0.0.1.evil.example").await.0, "HTTP/1.1 403 Forbidden");
+    }
+
+    #[tokio::test]
+    async fn what_is_shown_of_another_server_is_its_answer_and_only_under_its_path() {
+        let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut settings = ControlSettings::from("127.0.0.1:0".parse::<SocketAddr>().unwrap());
+        settings.mock = Some(other.local_addr().unwrap());
+        let control = Control::start(settings, Status::default, None).await.unwrap();
+        let served = tokio::spawn(async move {
+            let (mut stream, _) = other.accept().await.unwrap();
+            let mut asked = vec![0; 1024];
+            let read = stream.read(&mut asked).await.unwrap();
+            stream.write_all(b"HTTP/1.0 418 Teapot\r\ncontent-type: text/tea\r\n\r\nhot").await.unwrap();
+            String::from_utf8(asked[..read].to_vec()).unwrap()
+        });
+        let (status, rest) = ask(&control, "GET", "/mock/rest/time?x=1", "localhost").await;
+        assert_eq!(status, "HTTP/1.1 418 I'm a teapot");
+        assert!(rest.contains("content-type: text/tea") && rest.ends_with("\r\n\r\nhot"), "{rest}");
+        assert!(served.await.unwrap().starts_with("GET /mock/rest/time?x=1 HTTP/1.0\r\n"));
+        assert_eq!(ask(&control, "GET", "/mock/rest/time", "localhost").await.0, "HTTP/1.1 502 Bad Gateway");
+        assert_eq!(ask(&control, "GET", "/_sim", "localhost").await.0, "HTTP/1.1 404 Not Found");
+        assert_eq!(ask(&start(&[]).await, "GET", "/mock/x", "localhost").await.0, "HTTP/1.1 404 Not Found");
     }
 
     #[tokio::test]

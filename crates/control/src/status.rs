@@ -26,6 +26,8 @@ pub struct Status {
     pub ingest_errors: BTreeMap<String, u64>,
     /// What is on its way to the sinks.
     pub spool: Spool,
+    /// By what duplicates are known, if they are looked for.
+    pub dedup: Option<Dedup>,
     /// What came in, by venue and channel.
     pub channels: Vec<ChannelCounts>,
     /// What came in and what became of it, by sink and venue. Both sides are equal, or something is lost.
@@ -39,6 +41,8 @@ pub struct Status {
 pub struct Venue {
     /// Its name.
     pub venue: String,
+    /// What is done with it: `poll`, `stream`, `jobs`.
+    pub kinds: Vec<&'static str>,
     /// How many instruments are recorded.
     pub instruments: usize,
     /// Books recorded since the start.
@@ -59,12 +63,16 @@ pub struct Venue {
     pub latency_ms_p50: f64,
     /// 95 of 100 were quicker.
     pub latency_ms_p95: f64,
+    /// Between two reads of one book: 5 of 100 came sooner.
+    pub spacing_ms_p05: f64,
     /// Between two reads of one book: 95 of 100 came sooner.
     pub spacing_ms_p95: f64,
     /// Cost a second the limiter lets through, if it paces. A request costs 1 at most venues.
     pub rate: Option<f64>,
     /// What keeps everything from being sent, if anything does.
     pub hold: Option<Hold>,
+    /// How its clock goes beside ours, by the time that its answers carry, if it is polled.
+    pub clock: Option<Clock>,
     /// What went wrong last, if anything did.
     pub last_error: Option<String>,
 }
@@ -127,6 +135,11 @@ pub struct Stream {
 }
 
 impl Stream {
+    /// How many connections bring what they should.
+    pub fn live(&self) -> usize {
+        self.connections.iter().filter(|one| matches!(one.state.as_str(), "live" | "switching")).count()
+    }
+
     /// How many connections are in which state.
     pub(crate) fn connections_by_state(&self) -> BTreeMap<&str, usize> {
         let mut states = BTreeMap::new();
@@ -193,6 +206,8 @@ pub struct ChannelCounts {
 /// What is durable and not yet in every sink.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Spool {
+    /// Whether it is on disk; otherwise it is memory alone.
+    pub enabled: bool,
     /// On disk.
     pub bytes: u64,
     /// In so many files.
@@ -201,6 +216,17 @@ pub struct Spool {
     pub full: bool,
     /// Records delivered from it instead of from memory.
     pub replayed: u64,
+}
+
+/// By what duplicates are known.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Dedup {
+    /// For how long.
+    pub window_s: f64,
+    /// So many records at most.
+    pub keys_max: usize,
+    /// So many now.
+    pub keys: usize,
 }
 
 /// One line of the books.

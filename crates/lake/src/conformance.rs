@@ -10,11 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use catchment_model::Clock;
+use catchment_venues::polymarket::events::Span;
+use futures_util::TryStreamExt;
 use tokio::task::JoinSet;
 
 use crate::bronze::{self, Follow, Harvest};
 use crate::error::LakeError;
-use crate::job::{Lease, Mode, State, Task, plan};
+use crate::job::{Lease, Mode, Pass, State, Task, plan, plan_spans};
 use crate::lake::Lake;
 use crate::ledger::{Failure, Verdict, Write};
 use crate::table::JobTable;
@@ -38,6 +40,7 @@ pub trait Rig: Send + Sync {
 /// Runs every promise, each on a rig of its own.
 pub async fn all(make: impl AsyncFn() -> Box<dyn Rig>) {
     set_up_is_done_once_however_often(&*make().await).await;
+    a_walk_stays_cut_as_it_was(&*make().await).await;
     one_of_all_who_ask_gets_a_job(&*make().await).await;
     a_stale_fence_writes_nothing(&*make().await).await;
     a_renewed_lease_is_nobody_elses(&*make().await).await;
@@ -45,7 +48,7 @@ pub async fn all(make: impl AsyncFn() -> Box<dyn Rig>) {
     force_moves_the_fence(&*make().await).await;
     a_walk_goes_on_from_what_was_saved(&*make().await).await;
     a_file_is_written_once(&*make().await).await;
-    upkeep_changes_nothing(&*make().await).await;
+    upkeep_removes_what_nobody_needs_and_changes_nothing(&*make().await).await;
 }
 
 async fn open(rig: &dyn Rig, seed: u64) -> JobTable {
@@ -96,6 +99,25 @@ async fn set_up_is_done_once_however_often(rig: &dyn Rig) {
     assert_eq!(more.expect("more jobs").1.added, 4);
     let other = JobTable::set_up(&rig.lake(), &plan(Mode::Keyset, 0, 500), rig.clock(), 9).await.err();
     assert!(other.expect("another mode").to_string().contains("by offset, not by keyset"));
+}
+
+async fn a_walk_stays_cut_as_it_was(rig: &dyn Rig) {
+    let day = |text: &str| text.parse().expect("a day");
+    let set_up = async |tasks: &[Task]| {
+        JobTable::set_up(&rig.lake(), tasks, rig.clock(), 1).await.map(|(_, done)| (done.added, done.jobs))
+    };
+    let cut = plan_spans(28, day("2021-09-07"), 500);
+    assert_eq!(set_up(&cut).await.expect("a table"), (16, 16));
+    let later = plan_spans(28, day("2022-09-07"), 500);
+    assert_eq!(
+        set_up(&later).await.expect("the table"),
+        (0, 16),
+        "the last span has no end, so none is missing"
+    );
+    for other in [plan_spans(7, day("2021-09-07"), 500), plan(Mode::Keyset, 0, 500)] {
+        let told = set_up(&other).await.expect_err("cut in another way").to_string();
+        assert!(told.contains("cut into other spans"), "{told}");
+    }
 }
 
 async fn one_of_all_who_ask_gets_a_job(rig: &dyn Rig) {
@@ -185,7 +207,7 @@ async fn a_walk_goes_on_from_what_was_saved(rig: &dyn Rig) {
     let mut table = set_up(rig, Mode::Keyset, 0).await;
     let first = claim(&mut table, "a", 9).await.remove(0);
     let after = Some("c==".to_owned());
-    let next = Task::Keyset { pass: crate::job::Pass::Open, offset: 500, limit: 500, after };
+    let next = Task::Keyset { pass: Pass::Open, span: Span::All, offset: 500, limit: 500, after };
     let write = Write::Done { payload_path: "p".to_owned(), records: 500, next: Some(next.clone()) };
     let acted = table.act("a", &[(first, write)], 9, LEASE).await.expect("an answer");
     assert_eq!(acted.claimed.len(), 1, "the next is leased in the same commit");
@@ -219,15 +241,25 @@ async fn a_file_is_written_once(rig: &dyn Rig) {
     );
 }
 
-async fn upkeep_changes_nothing(rig: &dyn Rig) {
+/// The rig's clock stands long ago, so what is replaced by it was replaced more than a day ago.
+async fn upkeep_removes_what_nobody_needs_and_changes_nothing(rig: &dyn Rig) {
     let mut table = set_up(rig, Mode::Offset, 2_000).await;
     let mut leases = claim(&mut table, "a", 5).await;
-    table.checkpoint().await;
     let lease = leases.remove(0);
     settle(&mut table, &lease, done()).await;
-    table.tidy().await.expect("it can be tidied");
+    let files = async || {
+        let place = rig.lake().table;
+        let listed: Vec<_> = place.store().list(Some(&place.path(""))).try_collect().await.expect("a list");
+        listed.iter().filter(|found| found.location.as_ref().ends_with(".snappy.parquet")).count()
+    };
+    assert_eq!(files().await, 3, "one for each version");
+    let tidied = table.tidy().await.expect("it can be tidied");
+    assert_eq!((tidied.files, files().await), (2, 1), "the newest is the table");
+    table.checkpoint().await;
     let mut other = open(rig, 2).await;
     assert_eq!(other.ledger(), table.refresh().await.expect("the rows"));
     assert_eq!(settle(&mut other, &leases[0], done()).await, Verdict::Taken);
     assert_eq!(table.refresh().await.expect("the rows").jobs[1].state, State::Done);
+    let found = verify(&rig.lake(), &mut other).await.expect("the history can be read");
+    assert_eq!(found.versions, 2, "versions whose rows are gone are passed over");
 }

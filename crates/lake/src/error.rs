@@ -82,7 +82,7 @@ impl LakeError {
 }
 
 /// The error and what it came from, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -96,18 +96,30 @@ fn chain(error: &dyn std::error::Error) -> String {
     text.replace(['\n', '\r'], " ")
 }
 
-/// Addresses without their queries: a shared access signature is one.
+/// Addresses without their queries (a shared access signature is one) and without the user before the host, which may be a
+/// key and its secret. The container of `abfss://container@account` is neither.
 pub(crate) fn without_secrets(text: &str) -> String {
-    let mut clean = String::with_capacity(text.len());
-    for word in text.split_inclusive(char::is_whitespace) {
-        match word.find("://").and_then(|_| word.find('?')) {
-            Some(query) => {
-                clean.push_str(&word[..query]);
-                clean.push_str("?…");
-                clean.extend(word.chars().last().filter(|last| last.is_whitespace()));
-            }
-            None => clean.push_str(word),
-        }
+    text.split_inclusive(char::is_whitespace).map(address_without_secrets).collect()
+}
+
+fn address_without_secrets(word: &str) -> String {
+    let Some((scheme, rest)) = word.split_once("://") else { return word.to_owned() };
+    let (address, query) = match rest.split_once('?') {
+        Some((address, query)) => (address, Some(query)),
+        None => (rest, None),
+    };
+    let has_container = scheme.ends_with("abfss") || scheme.ends_with("abfs");
+    let is_container = |user: &str| has_container && !user.contains([':', '/']);
+    // Up to the last `@`: a secret may have a slash in it, and would else be taken for a path.
+    let shown = match (address.split_once('@'), address.rsplit_once('@')) {
+        (Some((first, _)), _) if is_container(first) => address.to_owned(),
+        (_, Some((_, place))) => format!("…@{place}"),
+        _ => address.to_owned(),
+    };
+    let mut clean = format!("{scheme}://{shown}");
+    if let Some(query) = query {
+        clean.push_str("?…");
+        clean.extend(query.chars().last().filter(|last| last.is_whitespace()));
     }
     clean
 }
@@ -121,5 +133,19 @@ mod tests {
         let told = without_secrets("PUT https://a.blob.core.windows.net/c/x?sv=1&sig=SECRET failed");
         assert_eq!(told, "PUT https://a.blob.core.windows.net/c/x?… failed");
         assert_eq!(without_secrets("is this so? yes"), "is this so? yes");
+    }
+
+    #[test]
+    fn a_user_in_an_address_is_not_told_and_a_container_is() {
+        for (address, shown) in [
+            ("s3://KEY:SECRET@bucket/x", "s3://…@bucket/x"),
+            ("s3://KEY:SE/CR@ET@bucket/x is no place", "s3://…@bucket/x is no place"),
+            ("(https://SECRET@host/x?sig=SECRET\n", "(https://…@host/x?…\n"),
+            ("abfss://c:SECRET@a.dfs.core.windows.net/x", "abfss://…@a.dfs.core.windows.net/x"),
+            ("abfss://c@a.dfs.core.windows.net/x@y", "abfss://c@a.dfs.core.windows.net/x@y"),
+            ("me@home", "me@home"),
+        ] {
+            assert_eq!(without_secrets(address), shown);
+        }
     }
 }

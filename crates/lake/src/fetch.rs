@@ -3,20 +3,20 @@
 //! The venue gives at most 100 events however many are asked for, so a job asks until its stretch is full or the venue has no
 //! more: by offset an empty page, by keyset a page without a cursor. A short page is neither.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use catchment_collect::{Courier, CourierSettings, Phase, SendError};
 use catchment_governor::{Ask, Budget, Family, FamilyId, Governor, Lane, Limits, Open, Parts, Settings};
 use catchment_model::Clock;
-use catchment_venues::polymarket::events::{self, EventPage};
+use catchment_venues::polymarket::events::{self, EventPage, Span};
 use catchment_venues::{Endpoints, ReadError, Reading, Request};
+use rand::SeedableRng;
 use rand::rngs::StdRng;
-use rand::{RngExt, SeedableRng};
 
 use crate::bronze::{Follow, Harvest};
 use crate::job::{Pass, Task};
-use crate::ledger::Failure;
+use crate::ledger::{Failure, jitter};
 
 /// A page is asked for so often before its job rests.
 const TRIES: u32 = 3;
@@ -40,7 +40,7 @@ pub struct Fetcher {
     governor: Governor,
     family: FamilyId,
     courier: Courier,
-    seed: u64,
+    chance: Mutex<StdRng>,
 }
 
 /// What cannot be set up.
@@ -89,7 +89,8 @@ impl Fetcher {
             ..CourierSettings::default()
         };
         let courier = Courier::new(spec, settings, clock)?;
-        Ok(Self { base: endpoints.url("gamma").to_owned(), governor, family, courier, seed })
+        let chance = Mutex::new(StdRng::seed_from_u64(seed));
+        Ok(Self { base: endpoints.url("gamma").to_owned(), governor, family, courier, chance })
     }
 
     /// The governor, for its figures.
@@ -101,7 +102,9 @@ impl Fetcher {
     pub async fn fetch(&self, task: &Task) -> Result<Harvest, Failure> {
         match task {
             Task::Offset { offset, limit } => self.by_offset(*offset, *limit).await,
-            Task::Keyset { pass, limit, after, .. } => self.by_keyset(*pass, *limit, after.clone()).await,
+            Task::Keyset { pass, span, limit, after, .. } => {
+                self.by_keyset(*pass, *span, *limit, after.clone()).await
+            }
         }
     }
 
@@ -110,35 +113,44 @@ impl Fetcher {
         let (mut lines, mut taken) = (Vec::new(), 0);
         while taken < limit {
             let request = events::by_offset(&self.base, offset + u64::from(taken), limit - taken);
-            let mut here = 0;
+            let mut here = Taken::default();
             self.ask(&request, |page| {
-                here = take(&page, limit - taken, &mut lines)?;
+                here = self.take(&page, Span::All, limit - taken, &mut lines)?;
                 Ok(())
             })
             .await?;
-            if here == 0 {
+            if here.sent == 0 {
                 break;
             }
-            taken += here;
+            taken += here.kept;
         }
         Ok(Harvest { lines: lines.into(), follow: None })
     }
 
-    async fn by_keyset(&self, pass: Pass, limit: i32, mut after: Option<String>) -> Result<Harvest, Failure> {
+    async fn by_keyset(
+        &self,
+        pass: Pass,
+        span: Span,
+        limit: i32,
+        mut after: Option<String>,
+    ) -> Result<Harvest, Failure> {
         let limit = limit.unsigned_abs();
         let (mut lines, mut taken, mut empty) = (Vec::new(), 0, 0);
         while taken < limit {
             let request =
-                events::by_keyset(&self.base, pass == Pass::Closed, limit - taken, after.as_deref());
-            let (mut here, mut next) = (0, None);
+                events::by_keyset(&self.base, pass == Pass::Closed, span, limit - taken, after.as_deref());
+            let (mut here, mut next) = (Taken::default(), None);
             self.ask(&request, |page| {
-                here = take(&page, limit - taken, &mut lines)?;
+                here = self.take(&page, span, limit - taken, &mut lines)?;
                 next = page.next_cursor;
                 Ok(())
             })
             .await?;
-            taken += here;
-            empty = if here == 0 { empty + 1 } else { 0 };
+            taken += here.kept;
+            empty = if here.sent == 0 { empty + 1 } else { 0 };
+            if matches!(span, Span::Undated { .. }) && here.kept < here.sent {
+                next = None; // those with a date begin here, and are not this walk's
+            }
             if next.is_some() && (next == after || empty > EMPTY_MAX) {
                 let words = "the venue's next_cursor does not advance; the walk would not end";
                 return Err(self.failure("CURSOR_STUCK", words, false));
@@ -212,42 +224,43 @@ impl Fetcher {
         }
     }
 
-    fn failure(&self, code: &str, message: &str, is_final: bool) -> Failure {
+    /// A failure with its share of chance, and not before the venue wants to be asked again.
+    pub(crate) fn failure(&self, code: &str, message: &str, is_final: bool) -> Failure {
         let snapshot = self.governor.snapshot();
         let held = snapshot.families.iter().filter_map(|family| family.hold.map(|(wait, _)| wait));
         let retry_after = held.chain(snapshot.hold.map(|(wait, _)| wait)).max();
-        Failure {
-            code: code.to_owned(),
-            message: message.to_owned(),
-            retry_after,
-            is_final,
-            jitter: self.jitter(),
-        }
+        let jitter = jitter(&mut self.chance.lock().unwrap_or_else(PoisonError::into_inner));
+        Failure { code: code.to_owned(), message: message.to_owned(), retry_after, is_final, jitter }
     }
 
-    /// From 10 to 20 per cent, longer or shorter.
-    fn jitter(&self) -> f64 {
-        let granted: u64 = self.governor.snapshot().families.iter().map(|family| family.counts.granted).sum();
-        let mut chance = StdRng::seed_from_u64(self.seed ^ granted.rotate_left(32));
-        let size = chance.random_range(0.1..0.2);
-        if chance.random::<bool>() { size } else { -size }
+    /// Appends those of a page's events that are of the span. A page with more than was asked for would leave some out or take
+    /// them twice.
+    fn take(
+        &self,
+        page: &EventPage<'_>,
+        span: Span,
+        room: u32,
+        lines: &mut Vec<u8>,
+    ) -> Result<Taken, Failure> {
+        let sent = u32::try_from(page.events.len()).unwrap_or(u32::MAX);
+        if sent > room {
+            let words = format!("the venue sent {sent} events where {room} were asked for");
+            return Err(self.failure("TOO_MANY", &words, false));
+        }
+        let mut kept = 0;
+        for event in page.events.iter().filter(|event| span.takes(event)) {
+            event.write_line(lines);
+            kept += 1;
+        }
+        Ok(Taken { sent, kept })
     }
 }
 
-/// Appends a page's events. A page with more than was asked for would leave some out or take them twice.
-fn take(page: &EventPage<'_>, room: u32, lines: &mut Vec<u8>) -> Result<u32, Failure> {
-    let here = u32::try_from(page.events.len()).unwrap_or(u32::MAX);
-    if here > room {
-        return Err(Failure {
-            code: "TOO_MANY".to_owned(),
-            message: format!("the venue sent {here} events where {room} were asked for"),
-            retry_after: None,
-            is_final: false,
-            jitter: 0.1,
-        });
-    }
-    for event in &page.events {
-        event.write_line(lines);
-    }
-    Ok(here)
+/// What came of a page.
+#[derive(Debug, Clone, Copy, Default)]
+struct Taken {
+    /// Events on it.
+    sent: u32,
+    /// Of these, the walk's own.
+    kept: u32,
 }

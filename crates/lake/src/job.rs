@@ -8,7 +8,8 @@
 
 use std::fmt;
 
-use catchment_model::UnixMs;
+use catchment_model::{UnixMs, UnixNs, UtcDate};
+use catchment_venues::polymarket::events::Span;
 
 /// Where a job stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -124,7 +125,7 @@ impl Mode {
 }
 
 /// By keyset the whole is two passes: those that are open, then those that are closed. An event that closes meanwhile is in
-/// the second at least, because the second begins when the first has ended.
+/// the second at least, because the second begins when the first has ended; where the walk is cut into spans, in each span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Pass {
     /// Events that are open.
@@ -153,23 +154,26 @@ pub enum Task {
         /// So many.
         limit: i32,
     },
-    /// `closed=false&offset=12500&limit=500&after_cursor=…`
+    /// `closed=false&offset=12500&limit=500&after_cursor=…`, and of one span of several
+    /// `closed=false&start_date_min=2026-01-05&start_date_max=2026-01-12&offset=…`
     Keyset {
         /// Of these.
         pass: Pass,
-        /// How many events of the pass come before.
+        /// Of these among them.
+        span: Span,
+        /// How many events of the span come before, in this pass.
         offset: i64,
         /// So many.
         limit: i32,
-        /// Where the page before said to go on; none at the pass's beginning.
+        /// Where the page before said to go on; none at the beginning.
         after: Option<String>,
     },
 }
 
 impl Task {
     /// The first of a walk by keyset.
-    pub fn first(pass: Pass, limit: i32) -> Self {
-        Self::Keyset { pass, offset: 0, limit, after: None }
+    pub fn first(pass: Pass, span: Span, limit: i32) -> Self {
+        Self::Keyset { pass, span, offset: 0, limit, after: None }
     }
 
     /// Reads a `job_id`.
@@ -184,12 +188,13 @@ impl Task {
             ("closed=true", rest) => (Pass::Closed, rest),
             _ => return pair(job_id).map(|(offset, limit)| Self::Offset { offset, limit }),
         };
+        let (span, rest) = read_span(rest)?;
         let (range, after) = match rest.split_once("&after_cursor=") {
             Some((range, cursor)) => (range, Some(cursor.to_owned())),
             None => (rest, None),
         };
         let (offset, limit) = pair(range)?;
-        Some(Self::Keyset { pass, offset, limit, after })
+        Some(Self::Keyset { pass, span, offset, limit, after })
     }
 
     /// Its way of asking.
@@ -218,8 +223,16 @@ impl Task {
     pub fn file_name(&self) -> String {
         match self {
             Self::Offset { offset, limit } => format!("offset={offset:010}_limit={limit}.jsonl"),
-            Self::Keyset { pass, offset, limit, .. } => {
-                format!("{}_offset={offset:010}_limit={limit}.jsonl", pass.as_str())
+            Self::Keyset { pass, span, offset, limit, .. } => {
+                let span = match span {
+                    Span::All => String::new(),
+                    Span::Undated { ascending } => {
+                        format!("_undated={}", if *ascending { "first" } else { "last" })
+                    }
+                    Span::Dates { from: Some(from), .. } => format!("_from={from}"),
+                    Span::Dates { from: None, .. } => "_from=0000-00-00".to_owned(),
+                };
+                format!("{}{span}_offset={offset:010}_limit={limit}.jsonl", pass.as_str())
             }
         }
     }
@@ -229,12 +242,40 @@ impl fmt::Display for Task {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Offset { offset, limit } => write!(f, "offset={offset}&limit={limit}"),
-            Self::Keyset { pass, offset, limit, after } => {
-                write!(f, "closed={}&offset={offset}&limit={limit}", *pass == Pass::Closed)?;
+            Self::Keyset { pass, span, offset, limit, after } => {
+                write!(f, "closed={}&", *pass == Pass::Closed)?;
+                match span {
+                    Span::All => {}
+                    Span::Undated { ascending } => write!(f, "start_date=none&ascending={ascending}&")?,
+                    Span::Dates { from, to } => {
+                        from.iter().try_for_each(|day| write!(f, "start_date_min={day}&"))?;
+                        to.iter().try_for_each(|day| write!(f, "start_date_max={day}&"))?;
+                    }
+                }
+                write!(f, "offset={offset}&limit={limit}")?;
                 after.iter().try_for_each(|cursor| write!(f, "&after_cursor={cursor}"))
             }
         }
     }
+}
+
+/// The span at the beginning of what follows `closed=…&` in a `job_id`, and the rest.
+fn read_span(text: &str) -> Option<(Span, &str)> {
+    for ascending in [true, false] {
+        if let Some(rest) = text.strip_prefix(&format!("start_date=none&ascending={ascending}&")) {
+            return Some((Span::Undated { ascending }, rest));
+        }
+    }
+    let day = |text: &'_ str, key: &str| -> Option<(Option<UtcDate>, usize)> {
+        let Some(rest) = text.strip_prefix(key) else { return Some((None, 0)) };
+        let (day, _) = rest.split_once('&')?;
+        Some((Some(day.parse().ok()?), key.len() + day.len() + 1))
+    };
+    let (from, length) = day(text, "start_date_min=")?;
+    let text = &text[length..];
+    let (to, length) = day(text, "start_date_max=")?;
+    let span = if from.is_none() && to.is_none() { Span::All } else { Span::Dates { from, to } };
+    Some((span, &text[length..]))
 }
 
 /// The right to work on a job. Whoever writes shows it; a stale one is refused.
@@ -266,7 +307,7 @@ pub fn read_holder(leased_by: &str) -> (&str, Option<u64>) {
 /// S3's plan: a job every `limit` events, from 0 up to and with `max_offset`.
 pub fn plan(mode: Mode, max_offset: i64, limit: i32) -> Vec<Task> {
     match mode {
-        Mode::Keyset => vec![Task::first(Pass::Open, limit)],
+        Mode::Keyset => vec![Task::first(Pass::Open, Span::All, limit)],
         Mode::Offset => (0..=max_offset)
             .step_by(usize::try_from(limit).unwrap_or(1).max(1))
             .map(|offset| Task::Offset { offset, limit })
@@ -274,9 +315,61 @@ pub fn plan(mode: Mode, max_offset: i64, limit: i32) -> Vec<Task> {
     }
 }
 
+/// The venue's first events are of this day or soon after.
+const FIRST_DAY: &str = "2020-09-07";
+
+/// A walk by keyset, cut into spans of so many days of start dates that can be walked side by side. Before the first and after
+/// the last there is no end, and events that say no date are a span of their own.
+pub fn plan_spans(days: u16, today: UtcDate, limit: i32) -> Vec<Task> {
+    let first: UtcDate = FIRST_DAY.parse().expect("a day");
+    let edge = |nth: i64| {
+        let ms = first.start().get() + nth * i64::from(days.max(1)) * 86_400_000;
+        UnixNs::from_ms(ms).map(UnixNs::date).ok().filter(|day| *day <= today)
+    };
+    let edges: Vec<Option<UtcDate>> = (0..).map(edge).take_while(Option::is_some).collect();
+    let from = [None].into_iter().chain(edges.iter().copied());
+    let to = edges.iter().copied().chain([None]);
+    let dated = from.zip(to).map(|(from, to)| Span::Dates { from, to });
+    let spans = [Span::Undated { ascending: false }].into_iter().chain(dated);
+    spans.map(|span| Task::first(Pass::Open, span, limit)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_spans_of_a_plan_leave_no_day_out_and_have_none_twice() {
+        let today = "2026-11-17".parse().unwrap();
+        for days in [1, 7, 28, 400, 3_000] {
+            let plan = plan_spans(days, today, 500);
+            let spans: Vec<Span> = plan
+                .iter()
+                .map(|task| match task {
+                    Task::Keyset { span, pass: Pass::Open, offset: 0, after: None, .. } => *span,
+                    other => panic!("{other}"),
+                })
+                .collect();
+            assert_eq!(spans[0], Span::Undated { ascending: false });
+            let mut before = None;
+            for (nth, span) in spans[1..].iter().enumerate() {
+                let Span::Dates { from, to } = span else { panic!("{span:?}") };
+                assert_eq!(*from, before, "{span:?}");
+                assert_eq!(to.is_none(), nth == spans.len() - 2, "{span:?}");
+                before = *to;
+            }
+            for task in &plan {
+                assert_eq!(Task::read(&task.to_string()).as_ref(), Some(task), "{task}");
+            }
+            let mut names: Vec<String> = plan.iter().map(Task::file_name).collect();
+            names.dedup();
+            assert_eq!(names.len(), plan.len());
+        }
+        assert_eq!(
+            plan_spans(7, today, 500)[2].to_string(),
+            "closed=false&start_date_min=2020-09-07&start_date_max=2020-09-14&offset=0&limit=500"
+        );
+    }
 
     #[test]
     fn the_plan_is_the_seeds() {
@@ -292,12 +385,19 @@ mod tests {
             "offset=12500&limit=500",
             "closed=false&offset=0&limit=500",
             "closed=true&offset=1500&limit=500&after_cursor=a&after_cursor=b=",
+            "closed=true&start_date=none&ascending=true&offset=0&limit=500&after_cursor=x",
+            "closed=false&start_date_max=2020-09-07&offset=0&limit=500",
         ] {
             assert_eq!(Task::read(name).unwrap().to_string(), name);
         }
-        for wrong in
-            ["", "offset=1", "offset=-1&limit=5", "offset=1&limit=0", "closed=maybe&offset=1&limit=1"]
-        {
+        for wrong in [
+            "",
+            "offset=1",
+            "offset=-1&limit=5",
+            "offset=1&limit=0",
+            "closed=maybe&offset=1&limit=1",
+            "closed=true&start_date_min=soon&offset=1&limit=1",
+        ] {
             assert_eq!(Task::read(wrong), None, "{wrong}");
         }
     }

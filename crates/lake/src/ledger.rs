@@ -5,6 +5,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use catchment_model::UnixMs;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::job::{Job, Lease, State, Task};
 
@@ -136,7 +139,7 @@ impl Ledger {
         let job = &mut self.jobs[at];
         job.updated_at = now;
         if circle {
-            fail(job, &circle_failure(), now);
+            fail(job, &circle_failure(held), now);
             return Verdict::Circle;
         }
         match write {
@@ -243,23 +246,31 @@ fn backoff(attempts: i32) -> Duration {
 /// Whether the next step of a walk is one that the walk has made before.
 fn leads_back(next: &Task, job: &Job) -> bool {
     let (
-        Task::Keyset { pass, offset, after, .. },
-        Some(Task::Keyset { pass: its, offset: at, after: from, .. }),
+        Task::Keyset { pass, span, offset, after, .. },
+        Some(Task::Keyset { pass: its, span: its_span, offset: at, after: from, .. }),
     ) = (next, Task::read(&job.job_id))
     else {
         return false;
     };
-    *pass == its && at < *offset && *after == from
+    (*pass, *span) == (its, its_span) && at < *offset && *after == from
 }
 
-fn circle_failure() -> Failure {
+/// Its chance comes of the lease, so that the same decision can be made again.
+fn circle_failure(held: &Lease) -> Failure {
+    let mut chance = StdRng::seed_from_u64(held.fence ^ xxh3_64(held.job_id.as_bytes()));
     Failure {
         code: "CURSOR_CIRCLE".to_owned(),
         message: "the venue's next_cursor is one that this walk has been at before".to_owned(),
         retry_after: None,
         is_final: false,
-        jitter: 0.1,
+        jitter: jitter(&mut chance),
     }
+}
+
+/// By how much a rest is longer or shorter: from 10 to 20 per cent, either way.
+pub(crate) fn jitter(chance: &mut StdRng) -> f64 {
+    let size = chance.random_range(0.1..0.2);
+    if chance.random::<bool>() { size } else { -size }
 }
 
 /// A while after a time.
@@ -272,6 +283,7 @@ pub(crate) fn later(time: UnixMs, by: Duration) -> UnixMs {
 mod tests {
     use super::*;
     use crate::job::{Mode, Pass, plan};
+    use catchment_venues::polymarket::events::Span;
 
     const LEASE: Duration = Duration::from_secs(300);
 
@@ -341,6 +353,24 @@ mod tests {
     }
 
     #[test]
+    fn every_rest_is_longer_or_shorter_by_chance() {
+        let mut chance = StdRng::seed_from_u64(7);
+        let drawn: Vec<f64> = (0..1_000).map(|_| jitter(&mut chance)).collect();
+        assert!(drawn.iter().all(|by| (0.1..0.2).contains(&by.abs())), "{drawn:?}");
+        assert!((400..600).contains(&drawn.iter().filter(|by| **by > 0.0).count()));
+        let circle = |fence| {
+            circle_failure(&Lease {
+                job_id: "closed=true&offset=500&limit=500".to_owned(),
+                worker: "w".to_owned(),
+                fence,
+            })
+        };
+        assert_eq!(circle(1), circle(1));
+        let rests: BTreeSet<u64> = (0..100).map(|fence| circle(fence).jitter.to_bits()).collect();
+        assert_eq!(rests.len(), 100, "two workers do not rest alike");
+    }
+
+    #[test]
     fn the_venue_may_ask_for_a_longer_rest() {
         let mut ledger = two();
         let (_, lease) = ledger.claim("a", 1, 1, LEASE, at(0)).remove(0);
@@ -367,6 +397,7 @@ mod tests {
         ledger.add(&plan(Mode::Keyset, 0, 500), at(0));
         let step = |offset, cursor: &str| Task::Keyset {
             pass: Pass::Open,
+            span: Span::All,
             offset,
             limit: 500,
             after: Some(cursor.to_owned()),

@@ -34,7 +34,7 @@ mod worker;
 pub use columns::COLUMNS;
 pub use error::LakeError;
 pub use fetch::{Fetcher, FetcherError, VENUE, set_rate};
-pub use job::{Job, Lease, Mode, Pass, State, Task, plan, read_holder};
+pub use job::{Job, Lease, Mode, Pass, State, Task, plan, plan_spans, read_holder};
 pub use lake::{BRONZE, Lake, TABLE};
 pub use ledger::{ATTEMPTS_MAX, Failure, Ledger, Verdict, Write};
 pub use place::Place;

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use object_store::aws::AmazonS3Builder;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
-use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
+use object_store::{BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
 use url::Url;
 
 use crate::error::{LakeError, without_secrets};
@@ -16,6 +16,8 @@ use crate::sign_in::{Access, Emulator, azure};
 
 /// For one answer of the storage.
 const DEADLINE: Duration = Duration::from_secs(60);
+/// For its taking of a connection.
+const CONNECT: Duration = Duration::from_secs(5);
 
 /// A folder, or what is one elsewhere.
 #[derive(Clone)]
@@ -53,9 +55,11 @@ impl Place {
             return Self::on_folder(folder).map_err(wrong);
         };
         let mut url = Url::parse(address).map_err(|error| wrong(error.to_string()))?;
-        if url.query().is_some() || url.password().is_some() {
+        // What stands before the `@` of abfss:// is the container.
+        let has_user = !url.username().is_empty() && !matches!(scheme, "abfss" | "abfs");
+        if url.query().is_some() || url.password().is_some() || has_user {
             return Err(wrong(
-                "a place has no query and no password; secrets come from the environment".to_owned(),
+                "a place has no query, no user and no password; secrets come from the environment".to_owned(),
             ));
         }
         if !url.path().ends_with('/') {
@@ -71,9 +75,13 @@ impl Place {
                 Ok(Self { store, base, url, shown, folder: None, emulator: emulator.map(Arc::new) })
             }
             "s3" | "s3a" => {
-                let builder = AmazonS3Builder::from_env().with_url(address).with_retry(retries());
-                let store: Arc<dyn ObjectStore> =
-                    Arc::new(builder.with_client_options(deadlines()).build().map_err(told)?);
+                // One by one, so that what the environment says of the client (AWS_ALLOW_HTTP) stays.
+                let length = |length: Duration| format!("{}s", length.as_secs());
+                let builder = AmazonS3Builder::from_env()
+                    .with_config(AmazonS3ConfigKey::Client(ClientConfigKey::Timeout), length(DEADLINE))
+                    .with_config(AmazonS3ConfigKey::Client(ClientConfigKey::ConnectTimeout), length(CONNECT));
+                let builder = builder.with_url(address).with_retry(retries());
+                let store: Arc<dyn ObjectStore> = Arc::new(builder.build().map_err(told)?);
                 Ok(Self { store, base, url, shown, folder: None, emulator: None })
             }
             _ => Err(wrong("it is neither a folder nor abfss://, az:// or s3://".to_owned())),
@@ -144,7 +152,7 @@ impl Place {
 
 /// What the storage gets to answer.
 pub(crate) fn deadlines() -> ClientOptions {
-    ClientOptions::new().with_timeout(DEADLINE).with_connect_timeout(Duration::from_secs(5))
+    ClientOptions::new().with_timeout(DEADLINE).with_connect_timeout(CONNECT)
 }
 
 /// How often the storage is asked again by itself, before the error is ours. An answer that never comes takes a whole
@@ -175,6 +183,16 @@ mod tests {
             signed.contains("secrets come from the environment") && !signed.contains("SECRET"),
             "{signed}"
         );
+        for address in [
+            "s3://KEY:SECRET@bucket/x",
+            "s3://SECRET@bucket/x",
+            "s3://KEY:SE/CRET@bucket/x",
+            "abfss://c:SECRET@a.dfs.core.windows.net/x",
+            "https://KEY:SECRET@host/x",
+        ] {
+            let told = told(address, SignIn::Auto);
+            assert!(!told.contains("CRET") && !told.contains("KEY"), "{told}");
+        }
         let address = "abfss://c@a.dfs.core.windows.net/bronze";
         assert!(told(address, SignIn::Key).contains("needs AZURE_STORAGE_ACCOUNT_KEY"));
         assert!(told(address, SignIn::Environment).contains("needs AZURE_TENANT_ID"));

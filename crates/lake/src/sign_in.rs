@@ -2,14 +2,28 @@
 //!
 //! Secrets come from the environment and nowhere else, so that they stand in no command line and no file of ours; nothing
 //! here prints one.
+//!
+//! A key or a signature was put there on purpose and is used. Else the ways of `DefaultAzureCredential` are tried in its order,
+//! when the first request wants a token: a service principal, a workload's identity, the machine's, the command line's. Which
+//! of them is there cannot be told from outside (a machine may have an identity without saying so, and an `az` may be signed
+//! out), so each is asked. The first that gives a token is kept to.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use object_store::azure::{AzureAuthorizer, AzureConfigKey, MicrosoftAzure, MicrosoftAzureBuilder};
-use object_store::client::{HttpConnector, HttpRequest, HttpRequestBody, ReqwestConnector};
+use async_trait::async_trait;
+use object_store::azure::{
+    AzureAuthorizer, AzureConfigKey, AzureCredential, AzureCredentialProvider, MicrosoftAzure,
+    MicrosoftAzureBuilder,
+};
+use object_store::client::{
+    CredentialProvider, HttpConnector, HttpRequest, HttpRequestBody, ReqwestConnector,
+};
+use object_store::{BackoffConfig, RetryConfig};
+use tokio::sync::OnceCell;
 use url::Url;
 
-use crate::error::without_secrets;
+use crate::error::{chain, without_secrets};
 use crate::place::{deadlines, retries};
 
 /// The emulator's account and key, the same in every installation.
@@ -21,7 +35,7 @@ const EMULATOR_URL: &str = "http://127.0.0.1:10000";
 /// How to sign in to Azure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SignIn {
-    /// The first of the others that the environment has what is needed for.
+    /// A key or a signature if the environment has one; else the first of the others that gives a token.
     #[default]
     Auto,
     /// A service principal: `AZURE_TENANT_ID`, `AZURE_CLIENT_ID`, `AZURE_CLIENT_SECRET`.
@@ -84,38 +98,116 @@ pub(crate) fn azure(
     if let Some(account) = account {
         builder = builder.with_account(account);
     }
-    let sign_in = match access.sign_in {
-        SignIn::Auto => find_sign_in(env),
-        chosen => chosen,
+    if let Some(endpoint) = env("AZURE_STORAGE_ENDPOINT") {
+        // Tokens go unencrypted to this machine only.
+        let is_here =
+            Url::parse(&endpoint).is_ok_and(|url| matches!(url.host_str(), Some("127.0.0.1" | "localhost")));
+        builder = builder.with_client_options(deadlines().with_allow_http(is_here)).with_endpoint(endpoint);
+    }
+    let builder = match access.sign_in {
+        SignIn::Auto => match [SignIn::Key, SignIn::Sas].into_iter().find(|way| missing(*way, env).is_none())
+        {
+            Some(way) => sign_in_by(builder, way, env)?,
+            None => {
+                let chain = Chain::new(&builder, env);
+                builder.with_credentials(Arc::new(chain))
+            }
+        },
+        way => sign_in_by(builder, way, env)?,
     };
-    for (key, names, is_needed) in keys_of(sign_in) {
-        match names.iter().find_map(|name| env(name)) {
-            Some(value) => builder = builder.with_config(*key, value),
-            None if *is_needed => return Err(format!("signing in this way needs {}", names[0])),
-            None => {}
-        }
-    }
-    if sign_in == SignIn::Cli {
-        builder = builder.with_use_azure_cli(true);
-    }
     Ok((Arc::new(builder.build().map_err(told)?), None))
 }
 
-/// What the environment has all of, in the order Azure's own libraries look: a key or a signature was put there on purpose;
-/// then a service principal, a workload's identity, the machine's, and the command line's.
-fn find_sign_in(env: &dyn Fn(&str) -> Option<String>) -> SignIn {
-    let has_all = |sign_in: SignIn| {
-        let mut needed = keys_of(sign_in).iter().filter(|(_, _, is_needed)| *is_needed);
-        needed.all(|(_, names, _)| names.iter().any(|name| env(name).is_some()))
-    };
-    let by_values = [SignIn::Key, SignIn::Sas, SignIn::Environment, SignIn::WorkloadIdentity];
-    if let Some(found) = by_values.into_iter().find(|sign_in| has_all(*sign_in)) {
-        return found;
+/// The builder with what that way needs, from the environment.
+fn sign_in_by(
+    mut builder: MicrosoftAzureBuilder,
+    way: SignIn,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<MicrosoftAzureBuilder, String> {
+    if let Some(name) = missing(way, env) {
+        return Err(format!("signing in this way needs {name}"));
     }
-    let is_hosted = env("IDENTITY_ENDPOINT").or_else(|| env("MSI_ENDPOINT")).is_some();
-    let has_cli =
-        env("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join("az").exists()));
-    if !is_hosted && has_cli { SignIn::Cli } else { SignIn::ManagedIdentity }
+    for (key, names, _) in keys_of(way) {
+        if let Some(value) = names.iter().find_map(|name| env(name)) {
+            builder = builder.with_config(*key, value);
+        }
+    }
+    Ok(if way == SignIn::Cli { builder.with_use_azure_cli(true) } else { builder })
+}
+
+/// What that way needs and the environment does not have.
+fn missing(way: SignIn, env: &dyn Fn(&str) -> Option<String>) -> Option<&'static str> {
+    let mut needed = keys_of(way).iter().filter(|(_, _, is_needed)| *is_needed);
+    needed.find(|(_, names, _)| names.iter().all(|name| env(name).is_none())).map(|(_, names, _)| names[0])
+}
+
+/// The ways that give a token, in the order of `DefaultAzureCredential`.
+const WAYS: [SignIn; 4] =
+    [SignIn::Environment, SignIn::WorkloadIdentity, SignIn::ManagedIdentity, SignIn::Cli];
+
+/// Several ways in. The first that gives a token is kept to for as long as the process lives: a table is not to be written by
+/// somebody else because a token came late once.
+#[derive(Debug)]
+struct Chain {
+    ways: Vec<(SignIn, Result<AzureCredentialProvider, String>)>,
+    chosen: OnceCell<AzureCredentialProvider>,
+}
+
+impl Chain {
+    fn new(builder: &MicrosoftAzureBuilder, env: &dyn Fn(&str) -> Option<String>) -> Self {
+        let open = |way| {
+            let builder = sign_in_by(builder.clone().with_retry(few_retries()), way, env)?;
+            let azure = builder.build().map_err(|error| without_secrets(&chain(&error)))?;
+            Ok(Arc::clone(azure.credentials()))
+        };
+        Self { ways: WAYS.into_iter().map(|way| (way, open(way))).collect(), chosen: OnceCell::new() }
+    }
+
+    async fn choose(&self) -> object_store::Result<AzureCredentialProvider> {
+        let mut tried = Vec::new();
+        for (way, opened) in &self.ways {
+            let why = match opened {
+                Ok(provider) => match provider.get_credential().await {
+                    Ok(_) => return Ok(Arc::clone(provider)),
+                    Err(error) => without_secrets(chain(&error).trim()),
+                },
+                Err(why) => why.clone(),
+            };
+            tried.push(format!("{}: {why}", way.as_str()));
+        }
+        let source = format!("no way of signing in gave a token: {}", tried.join("; ")).into();
+        Err(object_store::Error::Unauthenticated { path: "/".to_owned(), source })
+    }
+}
+
+#[async_trait]
+impl CredentialProvider for Chain {
+    type Credential = AzureCredential;
+
+    async fn get_credential(&self) -> object_store::Result<Arc<AzureCredential>> {
+        self.chosen.get_or_try_init(|| self.choose()).await?.get_credential().await
+    }
+}
+
+/// A machine without an identity does not answer, and the next way is to have its turn soon.
+fn few_retries() -> RetryConfig {
+    let backoff = BackoffConfig { init_backoff: Duration::from_millis(100), ..BackoffConfig::default() };
+    RetryConfig { backoff, max_retries: 1, retry_timeout: Duration::from_secs(10) }
+}
+
+impl SignIn {
+    /// As users write it.
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Environment => "environment",
+            Self::WorkloadIdentity => "workload-identity",
+            Self::ManagedIdentity => "managed-identity",
+            Self::Cli => "cli",
+            Self::Sas => "sas",
+            Self::Key => "key",
+        }
+    }
 }
 
 /// A value for the storage, the names it may have in the environment, and whether it can do without.
@@ -182,26 +274,27 @@ impl Emulator {
 mod tests {
     use super::*;
 
-    fn found(values: &[(&str, &str)]) -> SignIn {
-        find_sign_in(&|name| {
-            values.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
-        })
+    fn opened(values: &[(&str, &str)]) -> String {
+        let env =
+            |name: &str| values.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+        let place = "abfss://c@a.dfs.core.windows.net/x";
+        let opened = azure(place, &Url::parse(place).unwrap(), &Access::default(), &env);
+        format!("{:?}", opened.unwrap().0.credentials())
     }
 
     #[test]
-    fn the_way_in_is_the_first_that_has_all_it_needs() {
+    fn a_key_or_a_signature_is_used_and_else_the_ways_that_give_a_token_are_tried_in_order() {
         let principal = [("AZURE_TENANT_ID", "t"), ("AZURE_CLIENT_ID", "c"), ("AZURE_CLIENT_SECRET", "s")];
-        assert_eq!(found(&principal), SignIn::Environment);
-        assert_eq!(found(&principal[..2]), SignIn::ManagedIdentity);
-        let workload = [principal[0], principal[1], ("AZURE_FEDERATED_TOKEN_FILE", "/f")];
-        assert_eq!(found(&workload), SignIn::WorkloadIdentity);
-        assert_eq!(found(&[("AZURE_STORAGE_ACCOUNT_KEY", "k"), principal[0]]), SignIn::Key);
-        assert_eq!(found(&[("AZURE_STORAGE_SAS_TOKEN", "sig=x")]), SignIn::Sas);
-        let home = tempfile::tempdir().unwrap();
-        std::fs::File::create(home.path().join("az")).unwrap();
-        let path = home.path().to_str().unwrap();
-        assert_eq!(found(&[("PATH", path)]), SignIn::Cli);
-        assert_eq!(found(&[("PATH", path), ("IDENTITY_ENDPOINT", "http://x")]), SignIn::ManagedIdentity);
-        assert_eq!(found(&[]), SignIn::ManagedIdentity);
+        let key = ("AZURE_STORAGE_ACCOUNT_KEY", "a2V5");
+        assert!(
+            opened(&[key, principal[0], principal[1], principal[2]]).starts_with("StaticCredentialProvider")
+        );
+        assert!(opened(&[("AZURE_STORAGE_SAS_TOKEN", "sig=x")]).starts_with("StaticCredentialProvider"));
+        let ways = opened(&principal);
+        let places = ["(Environment, Ok(", "(WorkloadIdentity, Err(", "(ManagedIdentity, Ok(", "(Cli, Ok("]
+            .map(|way| ways.find(way));
+        assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}");
+        let ways = opened(&[]);
+        assert!(ways.contains("signing in this way needs AZURE_TENANT_ID"), "{ways}");
     }
 }

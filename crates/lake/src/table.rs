@@ -118,10 +118,25 @@ impl JobTable {
             let reason = format!("its jobs ask by {}, not by {}", here.as_str(), wanted.as_str());
             return Err(LakeError::Foreign { place: lake.table.shown().to_owned(), reason });
         }
+        if wanted == Some(Mode::Keyset) {
+            // Its first jobs are there, and all others come of them. A plan that was made later has its last span, which has
+            // no end, in parts; those are not to be added.
+            let jobs = &table.ledger().jobs;
+            let is_here = |task: &Task| jobs.iter().any(|job| job.job_id == task.to_string());
+            if !tasks.iter().take(3).all(is_here) {
+                let reason =
+                    "its walk is not cut, or cut into other spans; another lake can have another walk";
+                return Err(LakeError::Foreign {
+                    place: lake.table.shown().to_owned(),
+                    reason: reason.to_owned(),
+                });
+            }
+            let done = SetUp { is_new: false, added: 0, jobs: jobs.len() };
+            return Ok((table, done));
+        }
         let mut added = 0;
         table
             .change(|ledger, _, now| {
-                // By keyset the jobs that follow come of themselves; the first is enough.
                 added = ledger.add(tasks, now);
                 (added > 0).then(|| Note::new("SETUP", [("added", json!(added))]))
             })

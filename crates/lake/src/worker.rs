@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use catchment_model::{Clock, Monotonic};
+use catchment_venues::polymarket::events::Span;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::task::{AbortHandle, JoinSet};
@@ -324,32 +325,32 @@ async fn work_on(lake: Lake, fetcher: Arc<Fetcher>, job: Job, lease: Lease) -> E
 }
 
 async fn fetch_and_keep(lake: &Lake, fetcher: &Fetcher, job: &Job) -> Result<(Kept, Option<Task>), Failure> {
-    let failure = |code: &str, message: String, is_final| Failure {
-        code: code.to_owned(),
-        message,
-        retry_after: None,
-        is_final,
-        jitter: 0.1,
-    };
-    let unknown = || failure("UNKNOWN_JOB", "its id says nothing that could be asked for".to_owned(), true);
+    let unknown = || fetcher.failure("UNKNOWN_JOB", "its id says nothing that could be asked for", true);
     let task = Task::read(&job.job_id).ok_or_else(unknown)?;
     let harvest = fetcher.fetch(&task).await?;
     let kept = bronze::keep(&lake.bronze, job, &task, &harvest).await;
-    let kept = kept.map_err(|error| failure("STORAGE", error.to_string(), false))?;
+    let kept = kept.map_err(|error| fetcher.failure("STORAGE", &error.to_string(), false))?;
     let next = next_of(&task, &kept);
     Ok((kept, next))
 }
 
 /// What comes after a stretch of a walk: the next one, after the open events the closed ones, after these nothing.
 fn next_of(task: &Task, kept: &Kept) -> Option<Task> {
-    let Task::Keyset { pass, offset, limit, .. } = task else { return None };
-    match kept.follow.as_ref().and_then(|follow| follow.next_cursor.clone()) {
-        Some(cursor) => {
-            let offset = offset.saturating_add(i64::from(kept.records));
-            Some(Task::Keyset { pass: *pass, offset, limit: *limit, after: Some(cursor) })
+    let Task::Keyset { pass, span, offset, limit, .. } = task else { return None };
+    if let Some(cursor) = kept.follow.as_ref().and_then(|follow| follow.next_cursor.clone()) {
+        let offset = offset.saturating_add(i64::from(kept.records));
+        return Some(Task::Keyset { pass: *pass, span: *span, offset, limit: *limit, after: Some(cursor) });
+    }
+    match (pass, span) {
+        // None at this end of the order; had there been one here, there would be none at the other.
+        (_, Span::Undated { ascending: false }) if *offset == 0 && kept.records == 0 => {
+            Some(Task::first(*pass, Span::Undated { ascending: true }, *limit))
         }
-        None if *pass == Pass::Open => Some(Task::first(Pass::Closed, *limit)),
-        None => None,
+        (Pass::Open, Span::Undated { .. }) => {
+            Some(Task::first(Pass::Closed, Span::Undated { ascending: false }, *limit))
+        }
+        (Pass::Open, span) => Some(Task::first(Pass::Closed, *span, *limit)),
+        (Pass::Closed, _) => None,
     }
 }
 

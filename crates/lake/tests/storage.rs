@@ -87,6 +87,26 @@ async fn a_table_of_somebody_else_is_left_alone() {
 }
 
 #[tokio::test]
+async fn what_is_younger_than_a_day_stays_for_whoever_reads_or_is_about_to_name_it() {
+    let place = on_folder();
+    let now: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let tasks = plan(Mode::Offset, 500, 500);
+    let (mut table, _) = JobTable::set_up(&place.lake, &tasks, Arc::clone(&now), 1).await.unwrap();
+    table.act("a", &[], 1, Duration::from_secs(300)).await.unwrap();
+    // Two that no version names: of a worker that ended two days ago, and of one that has yet to commit.
+    let folder = std::path::Path::new(place.lake.table.shown());
+    let [old, new] = ["part-old.parquet", "part-new.parquet"].map(|name| folder.join(name));
+    let [file, _] = [&old, &new].map(|path| std::fs::File::create(path).unwrap());
+    let wall = Duration::from_nanos(now.wall().get() as u64);
+    file.set_modified(std::time::UNIX_EPOCH + wall - Duration::from_secs(2 * 86_400)).unwrap();
+    assert_eq!(table.tidy().await.unwrap().files, 1);
+    assert!(!old.exists() && new.exists());
+    let is_rows = |path: &std::path::Path| path.extension().is_some_and(|end| end == "parquet");
+    let left = std::fs::read_dir(folder).unwrap().filter(|found| is_rows(&found.as_ref().unwrap().path()));
+    assert_eq!(left.count(), 3, "what was just replaced is there as well");
+}
+
+#[tokio::test]
 async fn an_emulator_that_is_not_there_is_said_to_be() {
     let access = Access { emulator: Some("http://127.0.0.1:9".to_owned()), ..Access::default() };
     let lake = Lake::open("az://lake/x", &access).unwrap();

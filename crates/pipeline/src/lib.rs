@@ -43,7 +43,7 @@ pub use deliver::Delivery;
 pub use disk::{Disk, DiskFile, RealDisk, SyncPoint};
 pub use draft::{Draft, DraftError, Keyer, Keys};
 pub use intake::{AcceptError, Fate, Intake, OnStorageError, Pending, Receipt};
-pub use pipeline::{Health, Monitor, Pipeline, PipelineConfig, SinkHealth};
+pub use pipeline::{Health, Monitor, Pipeline, PipelineConfig, Resumed, SinkHealth};
 pub use reader::SegmentScan;
 pub use sink::{BoxError, Next, Refusal, Sink, SinkError, SinkState};
 pub use spool::{OnFull, Spool, SpoolConfig, SpoolError};

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use catchment_model::{Clock, UnixMs, Venue};
+use catchment_model::{Cause, Channel, Clock, UnixMs, Venue};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -12,7 +12,7 @@ use crate::dead_letter::DeadLetters;
 use crate::deliver::{Deliverer, Delivery, DeliveryStatus, Storage, random_for};
 use crate::intake::{Intake, OnStorageError, Tray};
 use crate::sink::{Sink, SinkState};
-use crate::spool::{Spool, SpoolError};
+use crate::spool::{Findings, Spool, SpoolError};
 use crate::tail::Tail;
 use crate::writer::{Wiring, Writer, WriterStatus};
 use crate::{DedupConfig, DedupWindow, Keys, WriteTimes};
@@ -55,11 +55,25 @@ impl Default for PipelineConfig {
 /// No group that is written at once is larger; a quarter of what may be on its way is the other bound.
 const GROUP_MAX: usize = 8 << 20;
 
+/// A stream that nobody has listened to since a crash or a stop. The start writes a gap for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resumed {
+    /// Whose it is.
+    pub venue: Venue,
+    /// Which.
+    pub channel: Channel,
+    /// When it was last heard of, or stopped.
+    pub since: UnixMs,
+    /// Which of the two it was.
+    pub cause: Cause,
+}
+
 /// A running pipeline.
 #[derive(Debug)]
 pub struct Pipeline {
     intake: Intake,
     monitor: Monitor,
+    resumed: Vec<Resumed>,
     closing: Arc<Notify>,
     last_call: Arc<OnceLock<UnixMs>>,
     clock: Arc<dyn Clock>,
@@ -90,6 +104,8 @@ pub struct Health {
     pub spool_segments: usize,
     /// What is kept in memory for the sinks.
     pub tail_bytes: usize,
+    /// Keys of records by which duplicates are known, as of the last group.
+    pub dedup_keys: usize,
     /// How each sink is doing.
     pub sinks: Vec<SinkHealth>,
 }
@@ -191,6 +207,7 @@ impl Pipeline {
         };
         let closing = Arc::new(Notify::new());
         let last_call = Arc::new(OnceLock::new());
+        let resumed = resumed(spool.findings(), &config.live);
         let (status, writer_status) = watch::channel(WriterStatus::default());
         let wiring = Wiring {
             dedup: config.dedup.as_ref().map(DedupWindow::new),
@@ -218,12 +235,17 @@ impl Pipeline {
             false => tokio::spawn(Writer::new(spool, wiring).run()),
         };
         let monitor = Monitor { books, tail, writer: writer_status, sinks: statuses };
-        Ok(Self { intake, monitor, closing, last_call, clock, give_up, writer, deliveries })
+        Ok(Self { intake, monitor, resumed, closing, last_call, clock, give_up, writer, deliveries })
     }
 
     /// The door for records.
     pub fn intake(&self) -> Intake {
         self.intake.clone()
+    }
+
+    /// The streams that go on after a crash or a stop, of which this start writes a gap.
+    pub fn resumed(&self) -> &[Resumed] {
+        &self.resumed
     }
 
     /// Looks at it, also while it closes.
@@ -276,6 +298,21 @@ impl Pipeline {
     }
 }
 
+/// Those of whom the writer tells a gap.
+fn resumed(findings: &Findings, live: &[Venue]) -> Vec<Resumed> {
+    let crashed = findings.last_seen.iter().filter(|_| findings.unclean).map(|seen| (seen, Cause::Crash));
+    let stopped = findings.stopped.iter().filter(|((venue, _), _)| live.contains(venue));
+    let all = crashed.chain(stopped.map(|seen| (seen, Cause::Stopped)));
+    let all = all.filter(|(((_, channel), _), _)| *channel != Channel::gaps());
+    all.map(|(((venue, channel), since), cause)| Resumed {
+        venue: *venue,
+        channel: *channel,
+        since: *since,
+        cause,
+    })
+    .collect()
+}
+
 impl Monitor {
     /// The counters as they are now.
     pub fn books(&self) -> Books {
@@ -300,6 +337,7 @@ impl Monitor {
             spool_bytes: status.spool_bytes,
             spool_segments: status.spool_segments,
             tail_bytes: self.tail.bytes(),
+            dedup_keys: status.dedup_keys,
             sinks: sinks.collect(),
         }
     }

@@ -533,6 +533,11 @@ impl Spool {
         &self.config
     }
 
+    /// What the start noticed, left where it is.
+    pub(crate) fn findings(&self) -> &Findings {
+        &self.findings
+    }
+
     pub(crate) fn take_findings(&mut self) -> Findings {
         std::mem::take(&mut self.findings)
     }

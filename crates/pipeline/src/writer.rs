@@ -114,6 +114,7 @@ pub(crate) struct WriterStatus {
     pub(crate) full: bool,
     pub(crate) spool_bytes: u64,
     pub(crate) spool_segments: usize,
+    pub(crate) dedup_keys: usize,
 }
 
 /// What the writer is connected to.
@@ -331,6 +332,7 @@ impl Writer {
             status.full = self.full;
             status.spool_bytes = spool.bytes();
             status.spool_segments = spool.segments();
+            status.dedup_keys = self.wiring.dedup.as_ref().map_or(0, DedupWindow::len);
             before != (status.spool_bytes, status.full, status.stopped.is_some())
         });
     }

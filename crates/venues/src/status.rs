@@ -13,9 +13,9 @@ pub enum Reading {
     Refused,
     /// A firewall has shut us out: stop asking this venue until the ban ends.
     Banned,
-    /// The venue does not know this market or token any more: stop polling it.
+    /// The venue does not know this market or token any more: ask seldom, and stop once it is listed no more.
     UnknownMarket,
-    /// The market is there and has no order book: stop polling it.
+    /// The market is there and has no order book: ask seldom, and stop once it is listed no more.
     NoBook,
     /// There is nothing at this address: an endpoint is wrong, or has moved.
     NotFound,

@@ -101,6 +101,10 @@ pub(crate) struct SetupArgs {
     /// By offset: the last job begins here
     #[arg(long, value_name = "OFFSET", default_value_t = 188_000)]
     pub(super) max_offset: u32,
+    /// By keyset: cut the walk into spans of so many days of start dates, which are walked side by side; without it, it is one
+    /// walk, one request after the other
+    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u16).range(1..=3_660))]
+    pub(super) span_days: Option<u16>,
     /// Events a job
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub(super) limit: u16,

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use catchment_control::Token;
+use catchment_control::{ControlSettings, Token};
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
@@ -50,8 +50,15 @@ impl ApiToml {
 }
 
 impl ApiConfig {
+    /// Where it listens and to whom, if that may be so.
+    pub(crate) fn settings(&self) -> anyhow::Result<ControlSettings> {
+        let settings = ControlSettings { listen: self.listen, token: self.token()?, mock: None };
+        settings.check()?;
+        Ok(settings)
+    }
+
     /// The token, from the environment, else from its file, if there is one.
-    pub(crate) fn token(&self) -> anyhow::Result<Option<Token>> {
+    fn token(&self) -> anyhow::Result<Option<Token>> {
         let (text, place) = match (std::env::var(TOKEN_VARIABLE), &self.token_file) {
             (Ok(text), _) => (text, TOKEN_VARIABLE.to_owned()),
             (Err(_), Some(path)) => {

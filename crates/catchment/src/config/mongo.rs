@@ -62,6 +62,15 @@ pub(crate) struct MongoPlace {
 }
 
 impl MongoToml {
+    /// Whether somebody has written where it is.
+    pub(super) fn names_a_place(&self) -> bool {
+        let usual = Self::default();
+        self.mongo_uri.0 != usual.mongo_uri.0
+            || self.mongo_uri_file.is_some()
+            || self.mongo_database != usual.mongo_database
+            || self.mongo_collection != usual.mongo_collection
+    }
+
     /// The place these keys name. Whether anybody is there is not asked.
     pub(super) fn check(&self) -> Result<MongoPlace, ConfigError> {
         if !cfg!(feature = "mongo") {

@@ -23,6 +23,8 @@ pub(crate) struct StreamConfig {
     pub(crate) speed: Speed,
     /// For channels that want a login.
     pub(crate) secrets: Option<Secrets>,
+    /// For `bench ws-pipe`; not a key of the file.
+    pub(crate) through_values: bool,
 }
 
 impl std::fmt::Debug for StreamConfig {
@@ -50,6 +52,7 @@ impl StreamConfig {
             snapshot_interval: Duration::from_secs(usual.snapshot_interval_s),
             snapshot_depth: usual.snapshot_depth as usize,
             secrets: None,
+            through_values: false,
         })
     }
 }
@@ -115,6 +118,11 @@ impl Described {
         self.0.iter().find(|descriptor| descriptor.id() == id)
     }
 
+    /// All of them.
+    pub(crate) fn all(&self) -> &[Descriptor] {
+        &self.0
+    }
+
     pub(super) fn names(&self) -> String {
         self.0.iter().map(Descriptor::id).collect::<Vec<_>>().join(", ")
     }
@@ -168,6 +176,7 @@ pub(super) fn check(
                     snapshot_depth: depth,
                     speed,
                     secrets: None,
+                    through_values: false,
                 });
             }
         }

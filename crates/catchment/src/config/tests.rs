@@ -164,6 +164,44 @@ fn blocks_of_one_venue_are_taken_together() {
 }
 
 #[test]
+fn a_socket_may_be_called_ws_and_an_unknown_endpoint_is_told_all_names() {
+    let streams = "[[streams]]\nvenue = 'polymarket'\nsymbols = ['7']\nchannels = ['trades']\n";
+    let named = |name: &str| {
+        format!(
+            "{streams}[venues.polymarket]\nendpoints = {{ clob = 'http://c', gamma = 'http://g', {name} = 'ws://s' }}"
+        )
+    };
+    for name in ["ws", "stream"] {
+        let config = checked(&named(name)).unwrap();
+        assert_eq!(config.streams[0].endpoints.url("stream"), "ws://s", "{name}");
+        assert_eq!(config.streams[0].endpoints.url("clob"), "http://c", "{name}");
+        assert_eq!(config.venues[0].endpoints.url("gamma"), "http://g", "{name}");
+    }
+    let binance = checked("[[streams]]\n[venues.binance.endpoints]\nws = 'ws://s'").unwrap();
+    assert_eq!(binance.streams[0].endpoints.url("stream"), "ws://s");
+    refused(
+        &named("moon"),
+        "venues.polymarket.endpoints.moon does not exist; polymarket has clob, gamma, stream (ws is another name",
+    );
+}
+
+#[test]
+fn what_is_written_and_has_no_effect_is_told() {
+    let notes = |text: &str| checked(text).unwrap().notes;
+    assert_eq!(notes("[venues.polymarket]"), Vec::<String>::new());
+    let told = notes("[venues.binance]");
+    assert!(
+        told[0].contains("[venues.binance] is not recorded") && told[0].contains("[[streams]]"),
+        "{told:?}"
+    );
+    assert_eq!(notes("[venues.binance]\n[[streams]]\nvenue = 'binance'"), Vec::<String>::new());
+    let mongo = "[persistence]\nmongo_uri = 'mongodb://elsewhere:27017'\n";
+    let told = notes(mongo);
+    assert!(told[0].contains("[[sinks]] kind = \"mongo\"") && !told[0].contains("elsewhere"), "{told:?}");
+    assert_eq!(notes(&format!("{mongo}[[sinks]]\nkind = 'mongo'")), Vec::<String>::new());
+}
+
+#[test]
 fn an_empty_file_is_the_defaults() {
     let config = checked("").unwrap();
     assert_eq!(config.data_dir, Path::new("data"));

@@ -1,6 +1,6 @@
 //! `[venues.<id>]`: what is recorded, and how fast.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use catchment_venues::stream::Descriptor;
@@ -117,14 +117,12 @@ impl Default for AimdToml {
 }
 
 impl VenueToml {
-    /// The overrides that concern a described venue: all, unless it is polled too and they are the poller's.
+    /// The overrides that concern a described venue: all, unless it is polled too. Then names that nobody knows are told
+    /// with the poller's.
     pub(super) fn endpoints_for(&self, descriptor: &Descriptor) -> Vec<(&str, &str)> {
-        let of_poll = |name: &str| {
-            let spec = catchment_venues::find(descriptor.id());
-            spec.is_some_and(|spec| spec.endpoints.iter().any(|endpoint| endpoint.name == name))
-        };
-        let given = self.endpoints.iter().map(|(name, url)| (name.as_str(), url.as_str()));
-        given.filter(|(name, _)| descriptor.has_endpoint(name) || !of_poll(name)).collect()
+        let is_polled = catchment_venues::find(descriptor.id()).is_some();
+        let given = self.endpoints.iter().map(|(name, url)| (socket_name(name, descriptor), url.as_str()));
+        given.filter(|(name, _)| descriptor.has_endpoint(name) || !is_polled).collect()
     }
 
     /// How fast the venue is asked.
@@ -165,10 +163,19 @@ impl VenueToml {
             ));
         };
         // What is streamed may have endpoints of its own; those are checked with it.
-        let of_stream = |name: &str| streams.is_some_and(|streams| streams.has_endpoint(name));
+        let of_stream =
+            |name: &str| streams.is_some_and(|streams| streams.has_endpoint(socket_name(name, streams)));
         let of_poll = |name: &str| spec.endpoints.iter().any(|endpoint| endpoint.name == name);
+        if let Some(name) = self.endpoints.keys().find(|name| !of_poll(name) && !of_stream(name)) {
+            let polled = spec.endpoints.iter().map(|endpoint| endpoint.name);
+            let streamed = streams.into_iter().flat_map(Descriptor::default_endpoints).map(|(name, _)| name);
+            let known: BTreeSet<&str> = polled.chain(streamed).collect();
+            let known = known.into_iter().collect::<Vec<_>>().join(", ");
+            let problem = format!("does not exist; {id} has {known} (ws is another name for stream)");
+            return Err(ConfigError::at(key(&format!("endpoints.{name}")), problem));
+        }
         let given = self.endpoints.iter().map(|(name, url)| (name.as_str(), url.as_str()));
-        let given = given.filter(|(name, _)| of_poll(name) || !of_stream(name));
+        let given = given.filter(|(name, _)| of_poll(name));
         let speed = self.speed(id)?;
         let endpoints = spec.endpoints(given).map_err(|error| ConfigError::whole(error.to_string()))?;
         let books_max = books_at_once(spec) as u64;
@@ -193,6 +200,14 @@ impl VenueToml {
             )?),
         })
     }
+}
+
+/// `ws` is what many call the socket that descriptions call `stream`.
+fn socket_name<'n>(name: &'n str, descriptor: &Descriptor) -> &'n str {
+    if name == "ws" && !descriptor.has_endpoint("ws") && descriptor.has_endpoint("stream") {
+        return "stream";
+    }
+    name
 }
 
 /// How many books the venue gives in one answer.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Context;
 use catchment_collect::stream;
 use catchment_control::api::{Catalogue, Desk, Exchange};
-use catchment_control::{Control, ControlSettings, Status};
+use catchment_control::{Control, Reserved, Status};
 use catchment_governor::Limits;
 use catchment_jobs::{JobType, NewConnector, connector_of};
 use catchment_model::{Clock, SystemClock, Venue};
@@ -21,13 +21,19 @@ use crate::{DONE, say, store};
 /// How much of an exchange's declared limits a new connector uses, as a venue without settings does.
 const SHARE: f64 = 0.95;
 
-/// Starts to answer. The store is the recorder's, once that is open, or it is opened when somebody first asks for something in it.
-pub(crate) async fn start(
+/// Takes the place where it will answer. The first of all that is opened: if it is taken, nothing else was touched.
+pub(crate) async fn reserve(api: &ApiConfig) -> anyhow::Result<Reserved> {
+    Ok(Control::reserve(api.settings()?).await?)
+}
+
+/// Starts to answer. The store is the recorder's, once that is open, or it is opened when somebody first asks for something
+/// in it.
+pub(crate) fn start(
     config: &Config,
-    api: &ApiConfig,
+    place: Reserved,
     look: impl Fn() -> Status + Send + Sync + 'static,
     door: Option<Door>,
-) -> anyhow::Result<Control> {
+) -> Control {
     let desk = match door {
         Some(door) => {
             let open = move || {
@@ -45,11 +51,19 @@ pub(crate) async fn start(
             Desk::opening(open, catalogue())
         }
     };
-    let settings = ControlSettings { listen: api.listen, token: api.token()? };
-    let control = Control::start(settings, look, Some(desk)).await?;
-    say(&format!("live figures: http://{}/", control.addr()));
-    say(&format!("api: http://{}/api/v1/", control.addr()));
-    Ok(control)
+    let control = place.mount(config.mock).serve(look, Some(desk));
+    let addr = control.addr();
+    say(&format!("live figures: http://{addr}/"));
+    say(&format!("api: http://{addr}/api/v1/"));
+    if config.mock.is_some() {
+        for path in ["ws/public", "ws/private"] {
+            say(&format!("mock: ws://{addr}/mock/{path}"));
+        }
+        for path in ["rest/time", "rest/snapshot?symbol=BTC/USDT"] {
+            say(&format!("mock: http://{addr}/mock/{path}"));
+        }
+    }
+    control
 }
 
 /// `run --only api`: answers until it is enough, and records nothing.
@@ -65,7 +79,7 @@ pub(crate) fn only(config: &Config, length: Option<Duration>) -> anyhow::Result<
             uptime_s: clock.monotonic().since(started).as_secs(),
             ..Status::default()
         };
-        let _control = start(config, api, look, None).await?;
+        let _control = start(config, reserve(api).await?, look, None);
         match length {
             Some(length) => drop(tokio::time::timeout(length, told(&mut enough)).await),
             None => told(&mut enough).await,

@@ -7,6 +7,7 @@ pub mod archive;
 #[path = "../binary/mod.rs"]
 mod binary;
 pub mod recorder;
+pub mod run;
 pub mod small_disk;
 pub mod strace;
 

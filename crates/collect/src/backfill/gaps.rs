@@ -2,6 +2,9 @@
 //!
 //! At most one is active for a symbol (S2's unique index). What comes meanwhile is added to a stretch that waits its turn, in
 //! memory: the gap itself is in the data, so a process that dies forgets the wish to fill it, not the gap.
+//!
+//! While nobody listened, after a crash or a stop, all symbols of a channel have missed the same stretch: [`gaps_of_absence`]
+//! makes a notice for each of those that are listened to again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,6 +12,8 @@ use std::time::Duration;
 
 use catchment_jobs::{Cursor, JobType, NewJob, Store, StoreError};
 use catchment_model::{Gap, UnixMs, Venue};
+use catchment_pipeline::Resumed;
+use catchment_venues::stream::{Descriptor, Wanted};
 use catchment_venues::trades::{TradeVenue, trades_of};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -33,9 +38,34 @@ pub struct GapNotice {
     pub gap: Gap,
 }
 
+/// What each symbol has missed while nobody listened, until `now`; once, whichever of its channels has trades.
+pub fn gaps_of_absence(
+    descriptor: &Descriptor,
+    wanted: &[Wanted],
+    resumed: &[Resumed],
+    now: UnixMs,
+) -> Vec<GapNotice> {
+    let venue = descriptor.venue();
+    let Some(past) = trades_of(venue.as_str()) else { return Vec::new() };
+    let mut gaps: BTreeMap<&str, Gap> = BTreeMap::new();
+    for wanted in wanted {
+        let channel = descriptor.channels()[wanted.channel].name;
+        let of_it = resumed.iter().filter(|stream| stream.venue == venue && stream.channel == channel);
+        for stream in of_it {
+            let gap = Gap::new(channel.as_str(), stream.since.min(now), now, stream.cause);
+            if !is_of(past, &gap) {
+                continue;
+            }
+            let known = gaps.entry(wanted.instrument.symbol.as_str()).or_insert_with(|| gap.clone());
+            known.from_ms = known.from_ms.min(gap.from_ms);
+        }
+    }
+    gaps.into_iter().map(|(symbol, gap)| GapNotice { venue, symbol: symbol.to_owned(), gap }).collect()
+}
+
 /// A stretch that is to be fetched.
 #[derive(Debug, Clone)]
-struct Wanted {
+struct Stretch {
     from: UnixMs,
     to: UnixMs,
     /// Where pages begin, if that is known.
@@ -48,7 +78,7 @@ pub async fn backfill_gaps(
     mut told: mpsc::Receiver<GapNotice>,
     stop: CancellationToken,
 ) {
-    let mut waiting: BTreeMap<(Venue, String), Wanted> = BTreeMap::new();
+    let mut waiting: BTreeMap<(Venue, String), Stretch> = BTreeMap::new();
     let mut again = tokio::time::interval(AGAIN);
     loop {
         tokio::select! {
@@ -75,7 +105,7 @@ pub async fn backfill_gaps(
     }
 }
 
-fn wait_for(waiting: &mut BTreeMap<(Venue, String), Wanted>, notice: GapNotice) {
+fn wait_for(waiting: &mut BTreeMap<(Venue, String), Stretch>, notice: GapNotice) {
     let GapNotice { venue, symbol, gap } = notice;
     let Some(past) = trades_of(venue.as_str()).filter(|past| is_of(past, &gap)) else { return };
     let bound = |at: UnixMs, by: i64| UnixMs::new((at.get() + by).max(1)).unwrap_or(at);
@@ -87,7 +117,7 @@ fn wait_for(waiting: &mut BTreeMap<(Venue, String), Wanted>, notice: GapNotice) 
         events::gap_not_filled(venue, &symbol, "too many others wait");
         return;
     }
-    let wanted = waiting.entry((venue, symbol)).or_insert_with(|| Wanted { from, to, next: next.clone() });
+    let wanted = waiting.entry((venue, symbol)).or_insert_with(|| Stretch { from, to, next: next.clone() });
     if wanted.to < to {
         // The later one says where pages begin.
         wanted.next = next;
@@ -100,7 +130,7 @@ fn is_of(past: &TradeVenue, gap: &Gap) -> bool {
     gap.channel == past.channel || gap.channel == "trades"
 }
 
-async fn add(store: &dyn Store, venue: Venue, symbol: &str, wanted: &Wanted) -> Result<(), StoreError> {
+async fn add(store: &dyn Store, venue: Venue, symbol: &str, wanted: &Stretch) -> Result<(), StoreError> {
     let cursor = Cursor { next: wanted.next.clone(), ..Cursor::over(wanted.from, Some(wanted.to)) };
     let new =
         NewJob { symbol: Some(symbol.to_owned()), cursor, ..NewJob::new(venue, JobType::TradesBackfill) };

@@ -40,7 +40,7 @@ use catchment_venues::candles::CandleVenue;
 
 use crate::Courier;
 use errand::{Errand, Halt};
-pub use gaps::{GapNotice, backfill_gaps};
+pub use gaps::{GapNotice, backfill_gaps, gaps_of_absence};
 
 /// A venue whose history can be asked for.
 #[derive(Clone)]

@@ -4,7 +4,10 @@
 //! One that is missing from it
 //! * stays until its expiry has passed, if it has one: a listing that shows half of the markets for an hour must not
 //!   stop the recording of the others;
-//! * otherwise leaves when a second, later snapshot does not have it either.
+//! * otherwise leaves when a second, later snapshot does not have it either;
+//! * leaves, whatever its expiry, when the venue has also disowned it four times in a row: said that it does not know
+//!   it or has no book for it, or left it out of an answer that had others. A market may be decided months before its
+//!   planned end.
 //!
 //! An instrument has a place that does not change while it is here; batches refer to places.
 
@@ -15,6 +18,9 @@ use catchment_model::{Cause, Instrument, Monotonic, Snapshot, Symbol, UnixMs, Un
 
 /// Where an instrument stands in the roster.
 pub(crate) type Place = u32;
+
+/// One that is absent leaves when the venue has disowned it so often; at least seven seconds apart, as it backs off.
+const DISOWNED_MAX: u32 = 4;
 
 /// One that is polled.
 #[derive(Debug)]
@@ -31,6 +37,8 @@ pub(crate) struct Entry {
     pub(crate) has_failed: bool,
     /// Why its last poll brought nothing.
     pub(crate) trouble: Option<Cause>,
+    /// How often in a row the venue said that there is no such book, or left it out.
+    pub(crate) disowned: u32,
     /// Up to when its gap has been told, if it is in one of its own.
     pub(crate) gap_told_to: Option<UnixMs>,
     pub(crate) gap_cause: Cause,
@@ -38,6 +46,13 @@ pub(crate) struct Entry {
     seen_in: u64,
     /// How many snapshots in a row were without it.
     absent: u32,
+}
+
+impl Entry {
+    /// The newest snapshot is without it.
+    pub(crate) fn is_absent(&self) -> bool {
+        self.absent > 0
+    }
 }
 
 /// All that are polled at one venue.
@@ -130,14 +145,15 @@ impl Roster {
         changes
     }
 
-    /// Those whose time is up: absent, and expired or without an expiry for the second time. Also to be asked between
-    /// snapshots.
+    /// Those whose time is up: absent, and disowned by the venue, expired, or without an expiry for the second time.
+    /// Also to be asked between snapshots.
     pub(crate) fn leaving(&self, wall: UnixNs) -> Vec<Place> {
         if self.absent == 0 {
             return Vec::new();
         }
         let is_over = |entry: &Entry| match entry.what.expiry {
-            Some(expiry) => entry.absent > 0 && expiry <= wall.ms(),
+            _ if entry.is_absent() && entry.disowned >= DISOWNED_MAX => true,
+            Some(expiry) => entry.is_absent() && expiry <= wall.ms(),
             None => entry.absent >= 2,
         };
         let entries = self.entries.iter().enumerate();
@@ -152,7 +168,7 @@ impl Roster {
         let entry = self.entries.get_mut(place as usize)?.take()?;
         self.by_key.remove(entry.what.poll_key.as_str());
         self.free.push(place);
-        self.absent = self.absent.saturating_sub(usize::from(entry.absent > 0));
+        self.absent = self.absent.saturating_sub(usize::from(entry.is_absent()));
         Some(entry)
     }
 
@@ -170,6 +186,7 @@ impl Roster {
             is_read: false,
             has_failed: false,
             trouble: None,
+            disowned: 0,
             gap_told_to: None,
             gap_cause: Cause::Failure,
             seen_in: self.snapshots,
@@ -265,6 +282,26 @@ pub(crate) mod tests {
         assert_eq!(rig.snapshot("b", 3), "a b", "and is counted anew");
         assert_eq!(rig.snapshot("b", 4), "b");
         assert_eq!(rig.roster.absent, 0);
+    }
+
+    #[test]
+    fn one_that_the_venue_disowns_leaves_before_its_expiry_unless_it_is_listed() {
+        let mut rig = Rig::new();
+        rig.snapshot("a@9000 b@9000 c", 0);
+        let places: Vec<Place> = rig.roster.iter().map(|entry| entry.place).collect();
+        let disown = |rig: &mut Rig, times| {
+            places.iter().for_each(|place| rig.roster.get_mut(*place).unwrap().disowned = times);
+        };
+        disown(&mut rig, DISOWNED_MAX);
+        assert!(rig.roster.leaving(wall(1)).is_empty(), "all are listed");
+        disown(&mut rig, DISOWNED_MAX - 1);
+        assert_eq!(rig.snapshot("b@9000", 2), "a b c", "not yet often enough");
+        disown(&mut rig, DISOWNED_MAX);
+        let left = rig.roster.leaving(wall(3));
+        rig.leave(&left);
+        assert_eq!(rig.names(), "b");
+        assert_eq!(rig.snapshot("a@9000 b@9000", 4), "a b", "it may come back");
+        assert_eq!(rig.snapshot("b@9000", 5), "a b", "and is not blamed for what was before");
     }
 
     #[test]

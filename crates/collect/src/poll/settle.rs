@@ -85,6 +85,26 @@ impl Poller {
         };
         self.tell_request_error(sheet, Some(haul.status), haul.latency, "empty", message, now);
         self.batch_failed(batch, Cause::Failure, now);
+        self.disown_all_absent(sheet, page);
+    }
+
+    /// A batch may be left with nobody but the dead. If discovery has none of them any more, an answer without any of
+    /// them is what it says.
+    fn disown_all_absent(&mut self, sheet: &Sheet, page: &BookPage) {
+        let is_absent = |(place, what): &(Place, std::sync::Arc<Instrument>)| {
+            let entry = self.roster.get(*place);
+            entry.is_none_or(|entry| entry.is_absent() || entry.what.poll_key != what.poll_key)
+        };
+        if page.missing().len() < sheet.members.len() || !sheet.members.iter().all(is_absent) {
+            return;
+        }
+        for (place, what) in &sheet.members {
+            if let Some(entry) =
+                self.roster.get_mut(*place).filter(|entry| entry.what.poll_key == what.poll_key)
+            {
+                entry.disowned += 1;
+            }
+        }
     }
 
     fn books_came(&mut self, batch: BatchId, sheet: &Sheet, page: &BookPage, haul: Haul, now: Monotonic) {
@@ -140,6 +160,7 @@ impl Poller {
             self.spacings.add(read_at.since(entry.read_at));
         }
         (entry.read_at, entry.read_at_ms, entry.is_read, entry.trouble) = (read_at, read_at_ms, true, None);
+        entry.disowned = 0;
         if entry.has_failed {
             self.backoff.answered(&what.poll_key, read_at);
         }
@@ -248,6 +269,10 @@ impl Poller {
             return; // the place is another's by now
         }
         (entry.has_failed, entry.trouble) = (true, Some(Cause::Failure));
+        match kind {
+            "missing" | "unknown_market" | "no_book" => entry.disowned += 1,
+            _ => entry.disowned = 0, // it has something to say of it
+        }
         let rest = self.backoff.failed(&what.poll_key, now);
         if let Some(batch) = self.schedule.of(place) {
             batch.resting.retain(|(other, _)| *other != place);

@@ -25,6 +25,8 @@ pub struct PollStatus {
     /// Of the requests of the last minute.
     pub latency_p95: Option<Duration>,
     /// Between two reads of the same instrument, over the last minute.
+    pub spacing_p05: Option<Duration>,
+    /// Between two reads of the same instrument, over the last minute.
     pub spacing_p50: Option<Duration>,
     /// Between two reads of the same instrument, over the last minute.
     pub spacing_p95: Option<Duration>,

@@ -90,6 +90,7 @@ impl Poller {
             books_per_s: self.speed.turn(self.counts.books),
             latency_p50: latency.map(|(p50, _)| p50),
             latency_p95: latency.map(|(_, p95)| p95),
+            spacing_p05: self.spacings.percentile(5),
             spacing_p50: self.spacings.percentile(50),
             spacing_p95: self.spacings.percentile(95),
             hold: self.hold.map(left).filter(|(left, _)| *left > Duration::ZERO),

@@ -51,6 +51,7 @@ pub use self::gaps::GapSettings;
 pub use self::overlap::OverlapSettings;
 pub use self::redial::RedialSettings;
 pub use self::silence::SilenceSettings;
+pub(crate) use self::status::ClockGauge;
 pub use self::status::{
     ClockQuality, ConnectionState, ConnectionStatus, StreamCounts, StreamStatus, Trouble,
 };
@@ -85,6 +86,8 @@ pub struct StreamSettings {
     pub look_every: Duration,
     /// A pipeline that takes nothing for longer than this has held up the socket.
     pub stall_min: Duration,
+    /// Whether frames are read as nobody should: for benches.
+    pub through_values: bool,
     /// Of the jitter.
     pub seed: u64,
 }
@@ -105,6 +108,7 @@ impl Default for StreamSettings {
             tick: Duration::from_millis(100),
             look_every: Duration::from_millis(250),
             stall_min: Duration::from_millis(500),
+            through_values: false,
             seed: 0,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use catchment_model::{UnixMs, UnixNs};
 use serde::Serialize;
 
 /// Defines the counters once: the fields, and how two are added.
@@ -178,6 +179,38 @@ pub struct ClockQuality {
     pub samples: u64,
     /// Attempts that failed.
     pub failures: u64,
+}
+
+/// Looks at a venue's clock, and what came of them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ClockGauge {
+    offsets: Running,
+    quality: ClockQuality,
+}
+
+impl ClockGauge {
+    /// The venue said that it was `theirs`, in steps of `step`, in an answer that took `latency` there and back.
+    pub(crate) fn note(&mut self, theirs: UnixMs, step: Duration, received_at: UnixNs, latency: Duration) {
+        // The venue looked at its clock somewhere on the way; half-way is the best guess. So it is for what it left out: a
+        // clock that tells whole seconds is half a second further on average.
+        let half = latency.as_secs_f64() * 1e3 / 2.0;
+        let half_step = step.as_secs_f64() * 1e3 / 2.0;
+        let ours = received_at.get() as f64 / 1e6 - half;
+        self.offsets.add(theirs.get() as f64 + half_step - ours);
+        self.quality.samples += 1;
+        self.quality.offset_ms = self.offsets.last();
+        self.quality.uncertainty_ms = Some(half + half_step);
+        self.quality.jitter_ms = self.offsets.jitter();
+    }
+
+    /// It did not say.
+    pub(crate) fn failed(&mut self) {
+        self.quality.failures += 1;
+    }
+
+    pub(crate) fn quality(&self) -> ClockQuality {
+        self.quality
+    }
 }
 
 /// One venue at one moment, renewed every second.

@@ -18,7 +18,7 @@ use super::link::Route;
 use super::rest::Rest;
 use super::shard::{Ground, Shard};
 use super::socket::Dialer;
-use super::status::{ClockQuality, ConnectionStatus, Running, StreamCounts, StreamStatus};
+use super::status::{ClockGauge, ClockQuality, ConnectionStatus, StreamCounts, StreamStatus};
 use super::{StreamSettings, connects_family, events};
 use crate::{Courier, CourierSettings, GapNotice, tls};
 
@@ -220,7 +220,7 @@ async fn ask_the_time(
     stop: CancellationToken,
 ) {
     let Some(request) = rest.descriptor.time_request(&rest.endpoints) else { return };
-    let (mut offsets, mut quality) = (Running::default(), ClockQuality::default());
+    let mut gauge = ClockGauge::default();
     loop {
         let asked = async {
             let reply = rest.send(&request, Lane::Backfill).await.ok()?;
@@ -232,19 +232,10 @@ async fn ask_the_time(
             answer = asked => answer,
         };
         match answer {
-            Some(((theirs, step), reply)) => {
-                // The venue looked at its clock somewhere on the way; half-way is the best guess. So it is for what it
-                // left out: a clock that tells whole seconds is half a second further on average.
-                let half = reply.latency.as_secs_f64() * 1e3 / 2.0;
-                let half_step = step.as_secs_f64() * 1e3 / 2.0;
-                let ours = reply.received_at.get() as f64 / 1e6 - half;
-                offsets.add(theirs.get() as f64 + half_step - ours);
-                quality.samples += 1;
-                (quality.offset_ms, quality.uncertainty_ms) = (offsets.last(), Some(half + half_step));
-                quality.jitter_ms = offsets.jitter();
-            }
-            None => quality.failures += 1,
+            Some(((theirs, step), reply)) => gauge.note(theirs, step, reply.received_at, reply.latency),
+            None => gauge.failed(),
         }
+        let quality = gauge.quality();
         told.send_replace(quality);
         // The first few soon, so that the jitter is known.
         let wait = if quality.samples < 3 { every.min(Duration::from_secs(5)) } else { every };

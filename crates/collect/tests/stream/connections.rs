@@ -1,9 +1,12 @@
 //! Connections: subscribing, breaking, being replaced.
 
+use catchment_collect::stream::{GapSettings, StreamSettings};
+use catchment_model::{Clock, SystemClock};
 use serde_json::Value;
+use tokio::net::TcpSocket;
 
 use crate::rig::{Start, gap, sequences};
-use crate::stage::{Session, Stage, trade};
+use crate::stage::{PATIENCE, Session, Stage, trade};
 
 const TRADES: &[(&str, &str)] = &[("trades", "BTC/USDT"), ("trades", "ETH/USDT")];
 
@@ -63,6 +66,52 @@ async fn a_lost_connection_is_a_gap_with_exact_bounds() {
         assert_eq!((&payload["records"], &payload["connection"]), (&missing.into(), &"public-0.1".into()));
     }
     assert_eq!(status.counts.disconnects, 1);
+}
+
+#[tokio::test]
+async fn a_venue_that_cannot_be_reached_at_the_start_is_a_gap_until_it_can() {
+    // Taken, and nobody listens: whoever connects is refused.
+    let place = TcpSocket::new_v4().unwrap();
+    place.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let addr = place.local_addr().unwrap();
+    let started = SystemClock::new().wall().ms().get();
+    let start = Start::venue("binance", TRADES);
+    let gaps = GapSettings { tell_after: PATIENCE, ..start.settings.gaps };
+    let settings = StreamSettings { gaps, ..start.settings };
+    let mut rig = Start { settings, ..start }.where_it_is(addr);
+    rig.wait_status("some attempts", |status| status.counts.connects_failed >= 3).await;
+    assert_eq!(rig.status.borrow().connections[0].gaps_open, TRADES.len());
+
+    let mut stage = Stage::silent_at(place);
+    let mut session = subscribed(&mut stage).await;
+    session.trade("BTCUSDT", 1).await;
+    session.trade("ETHUSDT", 50).await;
+    session.trade("BTCUSDT", 2).await;
+    rig.wait_for("trades", 3).await;
+    let (records, status) = rig.finish().await;
+
+    let gaps: Vec<&Value> = records.iter().filter(|line| line["channel"] == "gaps").collect();
+    let told: Vec<String> = gaps.iter().map(|record| gap(record)).collect();
+    assert_eq!(told, ["trades BTC/USDT disconnect -..-", "trades ETH/USDT disconnect -..-"]);
+    for (record, symbol) in gaps.iter().zip(["BTC/USDT", "ETH/USDT"]) {
+        let (payload, first) = (&record["payload"], times(&records, symbol)[0]);
+        let from = payload["from_ms"].as_i64().unwrap();
+        assert!((started..first).contains(&from), "since the start, {started}: {payload}");
+        assert_eq!(payload["to_ms"], first, "the first good one");
+        assert_eq!(payload["records"], Value::Null, "nobody knows how many");
+    }
+    assert_eq!((status.counts.disconnects, status.counts.gaps_told), (0, 2));
+}
+
+#[tokio::test]
+async fn a_venue_that_takes_the_connection_and_never_answers_is_a_gap_as_well() {
+    // Connections wait to be taken, and nobody takes them.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let rig = Start::venue("binance", TRADES).where_it_is(listener.local_addr().unwrap());
+    let told = rig.wait_for("gaps", 2).await;
+    let told: Vec<String> = told.iter().map(gap).collect();
+    assert_eq!(told, ["trades BTC/USDT disconnect -..-", "trades ETH/USDT disconnect -..-"]);
+    rig.finish().await;
 }
 
 /// A numbered trade of each symbol, and a candle that is known by its bytes alone.

@@ -5,6 +5,7 @@ mod books;
 mod connections;
 mod frames;
 mod login;
+mod recorded;
 mod rig;
 mod silence;
 mod simulated;

@@ -1,5 +1,6 @@
 //! A venue on a [`Stage`], its streams, and what was recorded of them.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -130,7 +131,12 @@ impl<'a> Start<'a> {
 
     /// At a venue on stage.
     pub(crate) fn on(self, stage: &Stage) -> Rig {
-        let (http, ws) = (format!("http://{}", stage.addr), format!("ws://{}", stage.addr));
+        self.where_it_is(stage.addr)
+    }
+
+    /// At a venue that is there, whether or not anybody listens.
+    pub(crate) fn where_it_is(self, addr: SocketAddr) -> Rig {
+        let (http, ws) = (format!("http://{addr}"), format!("ws://{addr}"));
         let urls = self.descriptor.default_endpoints().map(|(name, url)| {
             let is_socket = url.starts_with("ws");
             (name.to_owned(), if is_socket { ws.clone() } else { http.clone() })

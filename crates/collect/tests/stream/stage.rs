@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -30,7 +30,11 @@ pub(crate) struct Stage {
 impl Stage {
     /// `answer` is given the path and query of every request.
     pub(crate) async fn start(answer: impl Fn(&str) -> (u16, String) + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::on(TcpListener::bind("127.0.0.1:0").await.unwrap(), answer)
+    }
+
+    /// Where somebody listens already.
+    fn on(listener: TcpListener, answer: impl Fn(&str) -> (u16, String) + Send + Sync + 'static) -> Self {
         let addr = listener.local_addr().unwrap();
         let (sender, sessions) = mpsc::channel(64);
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -49,6 +53,11 @@ impl Stage {
     /// Knows nothing over REST.
     pub(crate) async fn silent() -> Self {
         Self::start(|_| (503, "{}".to_owned())).await
+    }
+
+    /// Knows nothing over REST, and is where nobody listened until now.
+    pub(crate) fn silent_at(place: TcpSocket) -> Self {
+        Self::on(place.listen(64).unwrap(), |_| (503, "{}".to_owned()))
     }
 
     /// The next socket that is opened.

@@ -63,7 +63,7 @@ impl House {
         };
         let desk = Desk::opening(move || std::future::ready(open()), catalogue());
         let token = token.map(|token| Token::new(token).unwrap());
-        let settings = ControlSettings { listen: listen.parse().unwrap(), token };
+        let settings = ControlSettings { listen: listen.parse().unwrap(), token, mock: None };
         let control = Control::start(settings, Status::default, Some(desk)).await.unwrap();
         Self { control, store, is_up, _dir: dir }
     }

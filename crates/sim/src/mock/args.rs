@@ -4,6 +4,9 @@ use clap::Args;
 
 use crate::config::SimConfig;
 
+/// When whoever asks for silence first hears it.
+const FIRST_SILENCE_MS: u64 = 10_000;
+
 /// Flags of the mock.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 pub struct MockArgs {
@@ -19,11 +22,11 @@ pub struct MockArgs {
     #[arg(long, value_name = "N", default_value_t = 0, requires = "mock")]
     pub mock_disconnect_every: u64,
 
-    /// Once a minute, fall silent for N milliseconds on all connections
+    /// Fall silent for N milliseconds on all connections: after ten seconds, then once a minute
     #[arg(long, value_name = "N", default_value_t = 0, requires = "mock")]
     pub mock_silence_ms: u64,
 
-    /// Keep MongoDB away for N milliseconds, once, after the first minute
+    /// Keep MongoDB away for N milliseconds, once, five seconds after the start
     #[arg(long, value_name = "N", default_value_t = 0, requires = "mock")]
     pub mock_mongo_down_ms: u64,
 
@@ -40,6 +43,7 @@ impl MockArgs {
         rules.disconnect_every = self.mock_disconnect_every;
         rules.silence_ms = self.mock_silence_ms;
         rules.silence_every_ms = rules.silence_every_ms.max(self.mock_silence_ms.saturating_mul(2));
+        rules.silence_first_ms = Some(FIRST_SILENCE_MS);
         rules.binary_rate = self.mock_binary_rate;
         config
     }

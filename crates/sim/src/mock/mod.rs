@@ -59,13 +59,22 @@ pub struct MockRules {
     pub silence_ms: u64,
     /// See there.
     pub silence_every_ms: u64,
+    /// The first time is so long after the first connection; none: as long as between two.
+    pub silence_first_ms: Option<u64>,
     /// Share of messages before which a binary frame comes.
     pub binary_rate: f64,
 }
 
 impl Default for MockRules {
     fn default() -> Self {
-        Self { gap_every: 0, disconnect_every: 0, silence_ms: 0, silence_every_ms: 60_000, binary_rate: 0.0 }
+        Self {
+            gap_every: 0,
+            disconnect_every: 0,
+            silence_ms: 0,
+            silence_every_ms: 60_000,
+            silence_first_ms: None,
+            binary_rate: 0.0,
+        }
     }
 }
 

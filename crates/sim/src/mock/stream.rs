@@ -78,7 +78,8 @@ impl Wire for Mock {
         if path == "ws/private" {
             self.private.insert(conn);
         }
-        self.silent_at_us.get_or_insert(hall.now_us + self.rules.silence_every_ms as i64 * 1_000);
+        let first_ms = self.rules.silence_first_ms.unwrap_or(self.rules.silence_every_ms);
+        self.silent_at_us.get_or_insert(hall.now_us + first_ms as i64 * 1_000);
     }
 
     fn hear(&mut self, market: &mut Market, hall: &mut Hall, conn: u64, text: &str) {

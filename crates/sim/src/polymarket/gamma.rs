@@ -130,7 +130,16 @@ impl Page {
         if which == Which::Closed && self.after.is_none() {
             events.turn();
         }
-        let (here, is_more) = events.page(which, self.after, self.offset as u64, self.limit as u64);
+        let Ok(starting) = events::starting(ask.query) else {
+            return invalid("start dates must be RFC 3339");
+        };
+        let (wanted, limit) = ((which, starting), self.limit as u64);
+        let (here, is_more) = match ask.query.get("order").as_deref() {
+            Some("startDate") if self.keyset => {
+                events.page_by_start(wanted, self.descending, self.after, limit)
+            }
+            _ => events.page(wanted, self.after, self.offset as u64, limit),
+        };
         let shown: &[u64] = if ask.twist.empty_page { &[] } else { &here };
         let mut json = Json::with_capacity(shown.len() * 1_000);
         if self.keyset {

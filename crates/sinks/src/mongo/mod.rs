@@ -226,6 +226,12 @@ impl Sink for MongoSink {
         }
     }
 
+    /// The index is there before the first record, which may be long in coming.
+    async fn idle(&self) -> Result<(), SinkError> {
+        let made = async { self.ensure_index(self.link().await?).await };
+        made.await.map_err(|fault| self.unreachable(fault))
+    }
+
     async fn close(&self) -> Result<(), SinkError> {
         Ok(())
     }

@@ -94,6 +94,15 @@ async fn the_index_is_there_after_the_first_batch() {
 }
 
 #[tokio::test]
+async fn the_index_is_there_before_the_first_batch() {
+    let cellar = Cellar::alone();
+    let rack = cellar.rack("empty").await;
+    rack.open().idle().await.unwrap();
+    let names = rack.collection.list_index_names().await.unwrap();
+    assert_eq!(names, ["_id_", "stream_and_time"]);
+}
+
+#[tokio::test]
 async fn a_large_batch_goes_in_several_commands() {
     let cellar = Cellar::alone();
     let rack = cellar.rack("many").await;

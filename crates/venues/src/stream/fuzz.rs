@@ -1,7 +1,9 @@
 //! The walk held against serde_json: frames of every venue, damaged at random, and pointers into them.
 //!
 //! What the walk takes, serde_json takes, and every pointer leads both to the same value. What the walk refuses,
-//! serde_json refuses, but for two things: a key that is pointed at and stands twice, and values nested very deep.
+//! serde_json refuses, but for two things: a key that is pointed at and stands twice, and values nested very deep. The
+//! same holds for frames that are compared with shapes instead. `CATCHMENT_LONG` asks for a million mutants of each;
+//! `scripts/torture readers` runs them.
 
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -9,10 +11,10 @@ use rand::{RngExt, SeedableRng};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::found::Found;
-use super::paths::{PathsBuilder, Take};
+use super::found::{Found, Slot};
+use super::paths::{Paths, PathsBuilder, Take};
 use super::pointer::{Pointer, Step};
-use super::scan::skip_space;
+use super::scan::{Scanned, skip_space};
 use super::shape::Shapes;
 
 const FRAMES: [&str; 8] = [
@@ -112,80 +114,111 @@ fn all_of<'v>(steps: &[Step], value: &'v Value, out: &mut Vec<&'v Value>) {
     }
 }
 
-/// What is wrong, if anything.
-fn compare(frame: &str, wanted: &[Pointer]) -> Result<bool, String> {
-    let mut builder = PathsBuilder::default();
-    let slots: Vec<_> =
-        wanted.iter().map(|pointer| builder.slot(pointer, Take::Value).expect("few")).collect();
-    let counts: Vec<_> =
-        wanted.iter().map(|pointer| builder.slot(pointer, Take::Count).expect("few")).collect();
-    let mut found = Found::new();
-    let bytes = frame.as_bytes();
-    let walked = builder.build().walk(bytes, skip_space(bytes, 0), &mut found);
-    let walked = walked.and_then(|end| match skip_space(bytes, end) == bytes.len() {
-        true => Ok(()),
-        false => Err(super::scan::Fault { at: end, why: "after" }),
-    });
-    let value = serde_json::from_str::<Value>(frame);
-    match (walked, value) {
-        (Err(fault), Ok(_)) if fault.why.contains("twice") || fault.why.contains("deep") => Ok(false),
-        (Err(fault), Ok(_)) => Err(format!("refused at {} ({}), and is JSON", fault.at, fault.why)),
-        (Err(_), Err(_)) => Ok(false),
-        (Ok(()), Err(error)) => match serde_json::from_str::<&RawValue>(frame) {
-            // A number that no float can hold; we do not make floats.
-            Ok(_) if error.to_string().contains("number out of range") => Ok(false),
-            _ => Err(format!("taken, and is no JSON: {error}")),
-        },
-        (Ok(()), Ok(value)) => {
-            for ((pointer, slot), count) in wanted.iter().zip(slots).zip(counts) {
-                let mut theirs = Vec::new();
-                all_of(&pointer.0, &value, &mut theirs);
-                let ours: Vec<Value> = match pointer.is_many() {
-                    true => found
-                        .many
-                        .iter()
-                        .filter(|(of, _)| *of == slot)
-                        .map(|(_, place)| place.value(frame))
-                        .collect::<Vec<_>>(),
-                    false => found.value(slot, frame).into_iter().collect(),
-                }
-                .into_iter()
-                .map(|value| serde_json::from_str(value.raw).expect("a part of what was valid"))
-                .collect();
-                if ours.iter().collect::<Vec<_>>() != theirs {
-                    return Err(format!("{pointer:?}: {ours:?} and {theirs:?}"));
-                }
-                let (ours, theirs) = (found.count(count), theirs.first().and_then(|value| value.as_array()));
-                if !pointer.is_many() && ours != theirs.map(|list| list.len() as u32) {
-                    return Err(format!("{pointer:?}: {ours:?} elements and {theirs:?}"));
-                }
-            }
-            Ok(true)
+/// A million with `CATCHMENT_LONG`.
+fn mutants(short: u32) -> u32 {
+    if std::env::var_os("CATCHMENT_LONG").is_some() { 1_000_000 } else { short }
+}
+
+/// The pointers, compiled: where each one's value goes, and where the number of its elements.
+struct Wanted {
+    pointers: Vec<Pointer>,
+    slots: Vec<Slot>,
+    counts: Vec<Slot>,
+    paths: Paths,
+}
+
+impl Wanted {
+    fn new(pointers: Vec<Pointer>) -> Self {
+        let mut builder = PathsBuilder::default();
+        let mut take = |take| -> Vec<Slot> {
+            pointers.iter().map(|pointer| builder.slot(pointer, take).expect("few")).collect()
+        };
+        let (slots, counts) = (take(Take::Value), take(Take::Count));
+        Self { slots, counts, paths: builder.build(), pointers }
+    }
+
+    /// What is wrong, if anything, with what `walk` makes of a frame.
+    fn compare(
+        &self,
+        frame: &str,
+        walk: impl FnOnce(&Paths, &[u8], usize, &mut Found) -> Scanned<usize>,
+    ) -> Result<bool, String> {
+        let mut found = Found::new();
+        let bytes = frame.as_bytes();
+        let walked = walk(&self.paths, bytes, skip_space(bytes, 0), &mut found);
+        let walked = walked.and_then(|end| match skip_space(bytes, end) == bytes.len() {
+            true => Ok(()),
+            false => Err(super::scan::Fault { at: end, why: "after" }),
+        });
+        let value = serde_json::from_str::<Value>(frame);
+        match (walked, value) {
+            (Err(fault), Ok(_)) if fault.why.contains("twice") || fault.why.contains("deep") => Ok(false),
+            (Err(fault), Ok(_)) => Err(format!("refused at {} ({}), and is JSON", fault.at, fault.why)),
+            (Err(_), Err(_)) => Ok(false),
+            (Ok(()), Err(error)) => match serde_json::from_str::<&RawValue>(frame) {
+                // A number that no float can hold; we do not make floats.
+                Ok(_) if error.to_string().contains("number out of range") => Ok(false),
+                _ => Err(format!("taken, and is no JSON: {error}")),
+            },
+            (Ok(()), Ok(value)) => self.same(frame, &found, &value).map(|()| true),
         }
     }
+
+    fn same(&self, frame: &str, found: &Found, value: &Value) -> Result<(), String> {
+        for ((pointer, slot), count) in self.pointers.iter().zip(&self.slots).zip(&self.counts) {
+            let mut theirs = Vec::new();
+            all_of(&pointer.0, value, &mut theirs);
+            let ours: Vec<Value> = match pointer.is_many() {
+                true => found
+                    .many
+                    .iter()
+                    .filter(|(of, _)| of == slot)
+                    .map(|(_, place)| place.value(frame))
+                    .collect::<Vec<_>>(),
+                false => found.value(*slot, frame).into_iter().collect(),
+            }
+            .into_iter()
+            .map(|value| serde_json::from_str(value.raw).expect("a part of what was valid"))
+            .collect();
+            if ours.iter().collect::<Vec<_>>() != theirs {
+                return Err(format!("{pointer:?}: {ours:?} and {theirs:?}"));
+            }
+            let (ours, theirs) = (found.count(*count), theirs.first().and_then(|value| value.as_array()));
+            if !pointer.is_many() && ours != theirs.map(|list| list.len() as u32) {
+                return Err(format!("{pointer:?}: {ours:?} elements and {theirs:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// As the reader walks a frame that has no shape.
+fn plainly(paths: &Paths, bytes: &[u8], at: usize, found: &mut Found) -> Scanned<usize> {
+    paths.walk(bytes, at, found)
 }
 
 #[test]
 fn the_walk_and_serde_json_agree() {
     let mut random = StdRng::seed_from_u64(7);
     let mut taken = 0;
-    for _ in 0..30_000 {
+    let mutants = mutants(30_000);
+    for _ in 0..mutants {
         let frame = damaged(&mut random);
-        let wanted = pointers(&mut random);
+        let wanted = Wanted::new(pointers(&mut random));
         let Ok(text) = std::str::from_utf8(&frame) else { continue };
-        match compare(text, &wanted) {
+        match wanted.compare(text, plainly) {
             Ok(was_taken) => taken += u32::from(was_taken),
             Err(reason) => panic!("{reason}\n{text}"),
         }
     }
-    assert!(taken > 6_000, "only {taken} were sound: the test has lost its meaning");
+    assert!(taken > mutants / 5, "only {taken} were sound: the test has lost its meaning");
 }
 
 #[test]
 fn what_no_venue_should_send_is_refused() {
-    let pointer = [Pointer::read("/data/u").expect("well formed")];
+    let wanted = Wanted::new(vec![Pointer::read("/data/u").expect("well formed")]);
     let check = |frame: &str, sound: bool| {
-        assert_eq!(compare(frame, &pointer), Ok(sound), "{frame}");
+        assert_eq!(wanted.compare(frame, plainly), Ok(sound), "{frame}");
     };
     check(r#"{"data":{"u":1},"data":{"u":2}}"#, false);
     check(r#"{"data":{"u":1},"d\u0061ta":{"u":2}}"#, false);
@@ -201,35 +234,31 @@ fn what_no_venue_should_send_is_refused() {
 }
 
 #[test]
-fn what_fits_a_shape_is_what_the_walk_finds() {
+fn what_fits_a_shape_is_what_the_walk_and_serde_json_find() {
     let mut random = StdRng::seed_from_u64(11);
     let mut fitted = 0;
-    for _ in 0..1_500 {
-        let mut builder = PathsBuilder::default();
-        let slots: Vec<_> = pointers(&mut random)
-            .iter()
-            .map(|pointer| builder.slot(pointer, Take::Value).expect("few"))
-            .collect();
-        let paths = builder.build();
+    let rounds = mutants(60_000) / 40;
+    for _ in 0..rounds {
+        let wanted = Wanted::new(pointers(&mut random));
         let mut shapes = Shapes::default();
         for _ in 0..40 {
             let frame = damaged(&mut random);
-            if std::str::from_utf8(&frame).is_err() {
-                continue;
-            }
-            let (mut ours, mut theirs) = (Found::new(), Found::new());
-            let at = skip_space(&frame, 0);
-            fitted += u32::from(shapes.fits(&frame, at));
-            let walked = shapes.walk(&paths, &frame, at, &mut ours);
-            let text = String::from_utf8_lossy(&frame);
-            assert_eq!(walked, paths.walk(&frame, at, &mut theirs), "{text}");
-            if walked.is_ok() {
-                assert_eq!((ours.mask, &ours.many), (theirs.mask, &theirs.many), "{text}");
-                for slot in &slots {
-                    assert_eq!(ours.place(*slot), theirs.place(*slot), "{text}");
+            let Ok(text) = std::str::from_utf8(&frame) else { continue };
+            fitted += u32::from(shapes.fits(&frame, skip_space(&frame, 0)));
+            let compared = wanted.compare(text, |paths, bytes, at, ours| {
+                let mut theirs = Found::new();
+                let walked = shapes.walk(paths, bytes, at, ours);
+                assert_eq!(walked, paths.walk(bytes, at, &mut theirs), "{text}");
+                if walked.is_ok() {
+                    assert_eq!((ours.mask, &ours.many), (theirs.mask, &theirs.many), "{text}");
+                    for slot in &wanted.slots {
+                        assert_eq!(ours.place(*slot), theirs.place(*slot), "{text}");
+                    }
                 }
-            }
+                walked
+            });
+            compared.unwrap_or_else(|reason| panic!("{reason}\n{text}"));
         }
     }
-    assert!(fitted > 2_000, "only {fitted} fitted: the test has lost its meaning");
+    assert!(fitted > rounds, "only {fitted} fitted: the test has lost its meaning");
 }

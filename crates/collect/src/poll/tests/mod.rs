@@ -7,7 +7,7 @@ use std::time::Duration;
 use catchment_governor::HoldCause;
 use serde_json::Value;
 
-use self::rig::{Behave, Rig, WALL_MS};
+use self::rig::{Behave, Rig, Running, WALL_MS};
 
 fn seconds(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds)
@@ -122,6 +122,80 @@ async fn a_missing_book_costs_only_its_own_instrument_and_is_told_as_a_gap() {
     let back = gaps.last().unwrap().to;
     assert!((40.0..72.0).contains(&back), "until it was back: {gaps:?}");
     assert_eq!(rig.status().counts.missing, asked("1003") as u64);
+}
+
+/// Twenty instruments, whose planned end is months away; the last is dead from 20 s on.
+async fn a_death(is_dead: impl Fn(f64) -> bool + Send + 'static, books_per_request: usize) -> (Rig, Running) {
+    let rig = Rig::new().await;
+    rig.list_with_expiry(20, WALL_MS + 90 * 86_400_000);
+    let clock = rig.clock.clone();
+    rig.venue.behave(move |keys, _| match keys {
+        _ if !is_dead(clock.seconds()) => Behave::Books,
+        [key] if key == "1019" => {
+            Behave::Status(404, "{\"error\":\"No orderbook exists for the requested token id\"}".into())
+        }
+        _ => Behave::Without("1019".into()),
+    });
+    let running = rig.poll(|settings| settings.books_per_request = books_per_request);
+    (rig, running)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_instrument_leaves_when_it_is_listed_no_more_and_its_gap_ends() {
+    for books_per_request in [20, 1] {
+        let (rig, running) = a_death(|at| at >= 20.0, books_per_request).await;
+        tokio::time::sleep(seconds(80.0)).await;
+        assert_eq!(rig.status().instruments, 20, "it is listed");
+        rig.list_with_expiry(19, WALL_MS + 90 * 86_400_000);
+        tokio::time::sleep(seconds(600.0)).await;
+        assert_eq!(rig.status().instruments, 19);
+        assert_eq!(rig.venue.asked("1019", 83.0, 700.0), 0, "it is asked for no more");
+        rig.stop(running).await;
+        let gaps = rig.gaps();
+        assert!(gaps.iter().all(|gap| gap.symbol == "S-1019" && gap.told < 83.0), "{gaps:?}");
+        assert!(rig.reads("S-1018") >= 670, "the others are polled on");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_absent_and_disowned_leaves_within_seconds_and_one_that_is_absent_alone_stays() {
+    let (rig, running) = a_death(|at| at >= 20.0, 20).await;
+    tokio::time::sleep(seconds(10.0)).await;
+    rig.list_with_expiry(10, WALL_MS + 90 * 86_400_000);
+    tokio::time::sleep(seconds(5.0)).await;
+    assert_eq!(rig.status().instruments, 20, "absent, and answered");
+    tokio::time::sleep(seconds(25.0)).await;
+    assert_eq!(rig.status().instruments, 19, "the nine others that are absent have books");
+    rig.stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listed_instrument_without_a_book_for_a_while_stays_and_is_read_again() {
+    let (rig, running) = a_death(|at| (20.0..200.0).contains(&at), 20).await;
+    for _ in 0..30 {
+        rig.list_with_expiry(20, WALL_MS + 90 * 86_400_000);
+        tokio::time::sleep(seconds(20.0)).await;
+        assert_eq!(rig.status().instruments, 20);
+    }
+    rig.stop(running).await;
+    assert!(rig.reads("S-1019") >= 60, "{}", rig.reads("S-1019"));
+    let back = rig.gaps().last().unwrap().to;
+    assert!((200.0..520.0).contains(&back), "{back}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_of_nobody_but_the_dead_goes_and_an_empty_answer_for_the_listed_costs_nobody() {
+    let rig = Rig::new().await;
+    rig.list_with_expiry(20, WALL_MS + 90 * 86_400_000);
+    let running = rig.poll(|settings| settings.books_per_request = 10);
+    tokio::time::sleep(seconds(10.0)).await;
+    rig.venue.answer_with_nothing();
+    tokio::time::sleep(seconds(120.0)).await;
+    assert_eq!(rig.status().instruments, 20, "all are listed");
+    rig.list_with_expiry(10, WALL_MS + 90 * 86_400_000);
+    tokio::time::sleep(seconds(120.0)).await;
+    assert_eq!(rig.status().instruments, 10, "a whole batch has gone");
+    rig.stop(running).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -326,6 +400,34 @@ async fn records_carry_the_date_they_were_received_on_and_midnight_skips_nobody(
     assert_eq!(days("poll_stats"), (1, 2));
     let (low, high) = rig.spacing();
     assert!(low > 0.99 && high < 1.01, "spacings from {low} to {high}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn midnight_under_load_files_every_book_under_its_own_date_and_loses_none() {
+    const TOKENS: usize = 20_000;
+    let midnight = WALL_MS + 86_400_000;
+    let mut rig = Rig::with_archive(midnight - 2_500).await;
+    rig.list(TOKENS);
+    let running = rig.poll(|_| {});
+    tokio::time::sleep(seconds(5.4)).await;
+    rig.stop(running).await;
+    rig.close_pipeline().await;
+    let sent = rig.venue.books_asked();
+    assert!((5 * TOKENS..=6 * TOKENS).contains(&sent), "40 requests of 500 a second: {sent}");
+    let counts = rig.status().counts;
+    assert_eq!((counts.books, counts.records_lost, counts.late), (sent as u64, 0, 0));
+    let mut days = std::collections::BTreeMap::<String, usize>::new();
+    let mut seen = std::collections::HashSet::new();
+    for (folder, line) in rig.archived("orderbooks") {
+        let line: Value = serde_json::from_slice(&line).unwrap();
+        let received = line["received_at_ms"].as_i64().unwrap();
+        let date = if received < midnight { "date=2027-01-01" } else { "date=2027-01-02" };
+        assert_eq!(folder, date, "{line}");
+        assert!(seen.insert((line["symbol"].to_string(), received)), "twice: {line}");
+        *days.entry(folder).or_default() += 1;
+    }
+    assert_eq!(seen.len(), sent, "as many as the venue sent");
+    assert!(days.len() == 2 && days.values().all(|day| *day >= 2 * TOKENS), "{days:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
 //! A poller on a pipeline in memory, and a venue that does as it is told.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use bytes::Bytes;
 use catchment_governor::{HoldCause, Snapshot as Standing};
 use catchment_model::{Channel, Clock, Instrument, Monotonic, Snapshot, UnixMs, UnixNs, Venue};
 use catchment_pipeline::disk::sim::SimDisk;
-use catchment_pipeline::{Delivery, Pipeline, PipelineConfig, Sink, Spool, SpoolConfig};
-use catchment_sinks::MemorySink;
+use catchment_pipeline::{Delivery, Pipeline, PipelineConfig, RealDisk, Sink, Spool, SpoolConfig};
+use catchment_sinks::{JsonlConfig, JsonlSink, MemorySink};
 use catchment_venues::{BookPage, Polls, ReadError, Request, VenueSpec};
 use serde_json::Value;
 use tokio::sync::watch;
@@ -97,6 +97,11 @@ impl FakeVenue {
 
     pub(super) fn starts(&self) -> Vec<f64> {
         self.state.lock().unwrap().sends.iter().map(|(at, _)| *at).collect()
+    }
+
+    /// Instruments asked for so far, over all requests.
+    pub(super) fn books_asked(&self) -> usize {
+        self.state.lock().unwrap().sends.iter().map(|(_, keys)| keys.len()).sum()
     }
 
     pub(super) fn rounds(&self) -> Vec<(usize, usize)> {
@@ -258,10 +263,29 @@ impl Rig {
     }
 
     pub(super) async fn at(wall_ms: i64) -> Self {
-        let clock = Arc::new(PausedClock { started: Instant::now(), wall_ms });
-        let spool = Spool::open(SpoolConfig::at("/spool"), Arc::new(SimDisk::new(1)), 42).unwrap();
         let sink = MemorySink::new("memory");
-        let sinks: Vec<(Arc<dyn Sink>, Delivery)> = vec![(Arc::new(sink.clone()), Delivery::default())];
+        Self::into_sink(wall_ms, sink.clone(), |_, _, _| Arc::new(sink)).await
+    }
+
+    /// With the archive of the recorder at the end, in the rig's folder.
+    pub(super) async fn with_archive(wall_ms: i64) -> Self {
+        let open = |spool: &Spool, clock: Arc<PausedClock>, dir: &Path| -> Arc<dyn Sink> {
+            let config = JsonlConfig { file_bytes_max: 4 << 20, ..JsonlConfig::new(dir) };
+            Arc::new(JsonlSink::open(config, spool.id(), Arc::new(RealDisk::shared()), clock).unwrap())
+        };
+        Self::into_sink(wall_ms, MemorySink::new("unused"), open).await
+    }
+
+    async fn into_sink(
+        wall_ms: i64,
+        sink: MemorySink,
+        open: impl FnOnce(&Spool, Arc<PausedClock>, &Path) -> Arc<dyn Sink>,
+    ) -> Self {
+        let clock = Arc::new(PausedClock { started: Instant::now(), wall_ms });
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Spool::open(SpoolConfig::at("/spool"), Arc::new(SimDisk::new(1)), 42).unwrap();
+        let end = open(&spool, clock.clone(), &dir.path().join("archive"));
+        let sinks: Vec<(Arc<dyn Sink>, Delivery)> = vec![(end, Delivery::default())];
         let pipeline = Pipeline::start(spool, sinks, PipelineConfig::default(), clock.clone()).unwrap();
         let state = State {
             script: Box::new(|_, _| Behave::Books),
@@ -281,7 +305,7 @@ impl Rig {
             sink,
             intake: pipeline.intake(),
             pipeline: Some(pipeline),
-            dir: tempfile::tempdir().unwrap(),
+            dir,
             status: watch::channel(PollStatus::default()),
             written: Mutex::new(wall_ms),
         }
@@ -313,6 +337,24 @@ impl Rig {
         *written += 1;
         let snapshot = Snapshot::new(venue, UnixMs::new(*written).unwrap(), instruments.collect());
         self.write_snapshot(&snapshot.to_json());
+    }
+
+    /// What the archive holds of a channel's folder: the date of each folder, and its lines.
+    pub(super) fn archived(&self, folder: &str) -> Vec<(String, Vec<u8>)> {
+        let read = |dir: &Path| {
+            let paths = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+            paths.collect::<Vec<PathBuf>>()
+        };
+        let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+        let mut lines = Vec::new();
+        for date in read(&self.dir.path().join("archive/polymarket").join(folder)) {
+            for file in read(&date).into_iter().filter(|file| name(file).ends_with(".jsonl")) {
+                let bytes = std::fs::read(file).unwrap();
+                let whole = bytes.split_inclusive(|byte| *byte == b'\n');
+                lines.extend(whole.map(|line| (name(&date), line.to_vec())));
+            }
+        }
+        lines
     }
 
     fn path(&self) -> PathBuf {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use catchment_governor::{Ask, Lane, Report};
+use catchment_governor::{Ask, HoldCause, Lane, Report};
 use catchment_model::{Cause, Monotonic, UnixMs};
 use catchment_venues::stream::{Event, LoginError};
 
@@ -165,7 +165,8 @@ impl Shard {
                 let wait = self.redial.lost(now);
                 self.dial_at = Monotonic(now.0 + wait);
                 self.last_error = Some(error.to_string());
-                return;
+                let label = self.label();
+                return self.not_reached(&label, now);
             }
         };
         match outcome {
@@ -185,10 +186,13 @@ impl Shard {
                         let wait = self.redial.lost(now).max(self.login_failed());
                         self.dial_at = Monotonic(now.0 + wait);
                         self.last_error = Some(error.to_string());
-                        return;
+                        return self.not_reached(&label, now);
                     }
                 };
                 let mut link = Link::new(&self.route, socket, label, login, self.ground.settings.acks, now);
+                if self.ground.settings.through_values {
+                    link.reader.go_through_values();
+                }
                 link.subscribe_due(now);
                 if is_standby {
                     self.overlap = Some(Overlap::new(self.core.last_marks(), self.ground.settings.overlap));
@@ -212,8 +216,24 @@ impl Shard {
                 let reason = error.to_string();
                 events::not_connected(self.core.venue, &label, self.redial.failures(), wait, &reason);
                 self.last_error = Some(reason);
+                self.not_reached(&label, now);
             }
         }
+    }
+
+    /// There is no socket yet, and the attempt to get one came to nothing. One that was lost has its gap already; if there
+    /// never was one, what is missing is missing since the start.
+    pub(super) fn not_reached(&mut self, label: &Arc<str>, now: Monotonic) {
+        if self.current.is_some() {
+            return;
+        }
+        let held = self.ground.governor.snapshot().hold;
+        let cause = match held {
+            Some((_, HoldCause::Ban)) => Cause::Ban,
+            Some((_, HoldCause::Refused | HoldCause::RetryAfter)) => Cause::Cooldown,
+            Some((_, HoldCause::Failures)) | None => Cause::Disconnect,
+        };
+        self.interrupt_all(cause, label, now);
     }
 
     pub(super) fn dial(&mut self) {

@@ -104,6 +104,7 @@ pub(crate) struct Shard {
     /// The one stream for whose sake it is wanted. It may come back by itself.
     replace_for: Option<usize>,
     overlap_began: Monotonic,
+    began: Monotonic,
     dialing: JoinSet<Dialed>,
     dial_at: Monotonic,
     opened: u32,
@@ -152,6 +153,7 @@ impl Shard {
             replace: None,
             replace_for: None,
             overlap_began: now,
+            began: now,
             dialing: JoinSet::new(),
             dial_at: now,
             opened: 0,

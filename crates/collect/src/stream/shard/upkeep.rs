@@ -56,6 +56,13 @@ impl Shard {
         if is_wanted && self.dialing.is_empty() && self.dial_at <= now {
             self.dial();
         }
+        // Nobody has failed to reach the venue, for nobody was let try: it is held, or does not answer.
+        let is_told = self.core.gaps.open_count() > 0;
+        if self.current.is_none() && !is_told && now.since(self.began) >= self.ground.settings.gaps.tell_after
+        {
+            let label = self.label();
+            self.not_reached(&label, now);
+        }
         if let (Some(standby), Some(overlap)) = (&self.standby, &mut self.overlap) {
             if standby.acks.is_settled() {
                 overlap.settled(now);

@@ -4,26 +4,32 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on should not
 
-#[path = "workshop/lossy_storage.rs"]
+#[path = "../binary/mod.rs"]
+mod binary;
+mod doors;
+#[path = "../workshop/lossy_storage.rs"]
 #[allow(unreachable_pub)]
 mod lossy_storage;
 
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use binary::BINARY;
 use catchment_lake::azurite::Azurite;
 use catchment_model::SystemClock;
-use catchment_sim::{EventRoll, LimitModel, LimitRule, Sim, SimConfig};
+use catchment_sim::{EventRoll, Faults, LimitModel, LimitRule, Sim, SimConfig};
 use lossy_storage::Losses;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
 /// Requests a second, of all workers together.
 const RATE: u32 = 50;
-const BINARY: &str = env!("CARGO_BIN_EXE_catchment");
 
 fn is_long() -> bool {
     std::env::var_os("CATCHMENT_LONG").is_some()
@@ -34,36 +40,43 @@ struct Site {
     sim: Sim,
     place: String,
     emulator: Option<String>,
+    env: Vec<(&'static str, String)>,
     dir: TempDir,
 }
 
 impl Site {
     /// On a folder. `is_old`: the venue as S3 knew it, with any offset.
     async fn start(events: u64, is_old: bool, closing: u64) -> Self {
+        let roll = EventRoll { events, open_every: 5, closing, text_bytes: 40, ..EventRoll::default() };
+        Self::start_with(roll, is_old, Faults::default()).await
+    }
+
+    async fn start_with(roll: EventRoll, is_old: bool, faults: Faults) -> Self {
         let mut config = SimConfig::default();
         config.polymarket.universe.markets = 4;
         config.polymarket.universe.closed = 0;
         // A tenth more than all workers together may ask: they are on their way at different speeds.
         let limit = LimitRule::new(&["gamma"], RATE + RATE / 10, 1_000, LimitModel::Sliding);
         config.polymarket.limits = Some(vec![limit]);
-        config.polymarket.rules.roll = EventRoll { events, open_every: 5, closing, text_bytes: 40 };
+        config.polymarket.rules.roll = roll;
+        config.polymarket.faults = faults;
         if is_old {
             config.polymarket.rules.gamma_offset_max = None;
         }
         let sim = Sim::start(config, Arc::new(SystemClock::new())).await.unwrap();
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("lake").to_str().unwrap().to_owned();
-        Self { sim, place, emulator: None, dir }
+        Self { sim, place, emulator: None, env: Vec::new(), dir }
     }
 
     fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(BINARY);
+        let mut command = Command::new(&*BINARY);
         command.args(["backfill", "events"]).args(words).args(["--lake", &self.place]);
         command.arg("--data-dir").arg(self.dir.path().join("data"));
         if let Some(address) = &self.emulator {
             command.arg(format!("--emulator={address}"));
         }
-        command.stdin(Stdio::null());
+        command.stdin(Stdio::null()).envs(self.env.iter().map(|(name, value)| (name, value)));
         command
     }
 
@@ -191,30 +204,64 @@ async fn told_to_stop_a_worker_gives_its_leases_back() {
     assert_eq!(status["states"]["leased"], 0, "{status}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_workers_on_a_storage_that_loses_answers_lose_and_double_nothing() {
-    let kills = if is_long() { 50 } else { 3 };
-    let jobs = if is_long() { 200 } else { 30 };
+/// How the venue is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Walk {
+    Offset,
+    /// One walk.
+    Keyset,
+    /// Several, side by side.
+    Spans,
+}
+
+impl Walk {
+    /// A venue with these events over six years, and the jobs set up.
+    async fn set_up(self, site: &Site, events: u64) {
+        let max_offset = (events.div_ceil(500) * 500 - 500).to_string();
+        let words: &[&str] = match self {
+            Self::Offset => &["--mode", "offset", "--max-offset", &max_offset],
+            Self::Keyset => &[],
+            Self::Spans => &["--span-days", "300"],
+        };
+        site.json(&[&["setup", "--json"], words].concat()).await;
+    }
+
+    /// Events from 2020 until now, some of them at midnight and some without a date.
+    fn roll(events: u64) -> EventRoll {
+        let apart_s = u32::try_from(2_200 * 86_400 / events).unwrap();
+        EventRoll { events, open_every: 5, closing: 0, text_bytes: 40, apart_s, undated_every: 97 }
+    }
+}
+
+/// Workers on a storage that loses answers; now and then one of them is killed, whatever it is doing.
+async fn kill_again_and_again(walk: Walk, seed: u64) {
+    let (workers, kills, jobs, wait_ms) =
+        if is_long() { (4, 50, 377, 50..1_500) } else { (2, 3, 16, 200..900) };
     let events = jobs * 500 - 123;
-    let mut site = Site::start(events, true, 0).await;
+    let mut site = Site::start_with(Walk::roll(events), walk == Walk::Offset, Faults::default()).await;
     let dir = tempfile::tempdir().unwrap();
     let azurite = Azurite::start(dir.path()).unwrap();
-    // The client's patience is a minute, so that is for the long form.
-    let losses = Losses { every: 25, silent_every: if is_long() { 10 } else { 0 } };
+    // The client's patience is a minute, so that is for the long form; and one walk stands still while it lasts.
+    let silent_every = if walk == Walk::Offset { 10 } else { 50 };
+    let losses = Losses { every: 25, silent_every: if is_long() { silent_every } else { 0 } };
     let (address, counts) = lossy_storage::start(azurite.address(), losses).await;
     site.place = "abfss://lake@devstoreaccount1.dfs.core.windows.net/bronze".to_owned();
     site.emulator = Some(address);
-    let max_offset = (jobs * 500 - 500).to_string();
-    site.json(&["setup", "--json", "--mode", "offset", "--max-offset", &max_offset]).await;
-    let worker = |name: &str| site.worker(name, &["--lease", "2s", "--rate", "20", "--leases", "4"]);
-    let mut workers: Vec<Child> = (0..2).map(|n| worker(&format!("w{n}"))).collect();
-    for kill in 0..kills {
-        // From right after the start to deep into its work, by a fixed pattern.
-        tokio::time::sleep(Duration::from_millis(400 + kill * 377 % 1_100)).await;
-        let mut victim = workers.remove(0);
+    walk.set_up(&site, events).await;
+    let worker =
+        |name: u64| site.worker(&format!("w{name}"), &["--lease", "2s", "--rate", "20", "--leases", "4"]);
+    let mut chance = StdRng::seed_from_u64(seed);
+    let mut workers: Vec<Child> = (0..workers).map(worker).collect();
+    let mut killed = 0;
+    while killed < kills {
+        // From right after the start to deep into its work.
+        tokio::time::sleep(Duration::from_millis(chance.random_range(wait_ms.clone()))).await;
+        let mut victim = workers.swap_remove(chance.random_range(0..workers.len()));
+        assert_eq!(victim.try_wait().unwrap(), None, "after {killed} kills there is still work");
         signal(&victim, Signal::KILL);
-        victim.wait().unwrap();
-        workers.push(worker(&format!("w{}", kill + 2)));
+        assert_eq!(victim.wait().unwrap().signal(), Some(Signal::KILL.as_raw()));
+        killed += 1;
+        workers.push(worker(100 + killed));
     }
     for worker in workers {
         eprintln!("{}", end(worker).await);
@@ -223,52 +270,119 @@ async fn killed_workers_on_a_storage_that_loses_answers_lose_and_double_nothing(
     let found = site.check(events).await;
     let count = |n: &std::sync::atomic::AtomicU64| n.load(Ordering::Relaxed);
     eprintln!(
-        "{kills} kills; storage: {} requests, {} refused, {} answers swallowed, {} of them waited for; {found}",
+        "{walk:?}, seed {seed}: {killed} kills; storage: {} requests, {} refused, {} answers swallowed, {} of them waited for; {found}",
         count(&counts.requests),
         count(&counts.refused),
         count(&counts.swallowed),
         count(&counts.silent)
     );
+    assert_eq!(killed, kills);
     assert!(count(&counts.refused) > 0 && count(&counts.swallowed) > 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_that_stood_still_past_its_lease_changes_nothing() {
-    let stops = if is_long() { 50 } else { 2 };
-    let jobs = 10 + stops * 8;
+async fn killed_workers_on_a_storage_that_loses_answers_lose_and_double_nothing_by_offset() {
+    kill_again_and_again(Walk::Offset, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_workers_on_a_storage_that_loses_answers_lose_and_double_nothing_by_keyset() {
+    kill_again_and_again(Walk::Keyset, 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_workers_on_a_storage_that_loses_answers_lose_and_double_nothing_in_several_spans() {
+    kill_again_and_again(Walk::Spans, 3).await;
+}
+
+/// Two workers; now and then one of them stands still with leases in its hands until the other has taken them, and goes on.
+async fn stop_again_and_again(walk: Walk, seed: u64) {
+    let (stops, jobs) = if is_long() { (50, 806) } else { (2, 22) };
     let events = jobs * 500;
-    let site = Site::start(events, true, 0).await;
-    let max_offset = (jobs * 500 - 500).to_string();
-    site.json(&["setup", "--json", "--mode", "offset", "--max-offset", &max_offset]).await;
-    let worker = |name: &str| site.worker(name, &["--lease", "1s", "--rate", "10", "--leases", "3"]);
-    let (mut stopped, other) = (worker("stopped"), worker("other"));
+    let site = Site::start_with(Walk::roll(events), walk == Walk::Offset, Faults::default()).await;
+    walk.set_up(&site, events).await;
+    let names = ["one", "two"];
+    let mut workers =
+        names.map(|name| site.worker(name, &["--lease", "1s", "--rate", "20", "--leases", "3"]));
+    let mut chance = StdRng::seed_from_u64(seed);
     for stop in 0..stops {
-        // Stopped with leases in its hands, at whatever it is doing.
-        while site.leases_of("stopped").await == 0 {
-            signal(&stopped, Signal::CONT);
-            tokio::time::sleep(Duration::from_millis(300 + stop * 131 % 700)).await;
-            if stopped.try_wait().unwrap().is_some() {
-                stopped = worker("stopped");
+        let victim = loop {
+            let victim = chance.random_range(0..names.len());
+            tokio::time::sleep(Duration::from_millis(chance.random_range(50..700))).await;
+            assert_eq!(workers[victim].try_wait().unwrap(), None, "after {stop} stops there is still work");
+            signal(&workers[victim], Signal::STOP);
+            if site.leases_of(names[victim]).await > 0 {
+                break victim;
             }
-            signal(&stopped, Signal::STOP);
-        }
-        while site.leases_of("stopped").await > 0 {
+            signal(&workers[victim], Signal::CONT);
+        };
+        while site.leases_of(names[victim]).await > 0 {
             tokio::task::yield_now().await; // the other takes them when they have run out
         }
+        signal(&workers[victim], Signal::CONT);
     }
-    signal(&stopped, Signal::CONT);
-    let (stopped, other) = (end(stopped).await, end(other).await);
+    let [one, two] = workers;
+    let (one, two) = (end(one).await, end(two).await);
     let found = site.check(events).await;
-    eprintln!("{stops} stops; {stopped} {other} {found}");
+    eprintln!("{walk:?}, seed {seed}: {stops} stops; {one} {two} {found}");
     assert!(found["taken_over"].as_u64().unwrap() >= stops, "{found}");
 }
 
-/// Long only: 188,000 events at the declared limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_walk_uses_what_is_allowed() {
-    let events = if is_long() { 188_000 } else { 4_000 };
-    let site = Site::start(events, false, 0).await;
+async fn a_worker_that_stood_still_past_its_lease_changes_nothing_by_offset() {
+    stop_again_and_again(Walk::Offset, 4).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_stood_still_past_its_lease_changes_nothing_by_keyset() {
+    stop_again_and_again(Walk::Keyset, 5).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cursor_that_does_not_advance_is_an_error() {
+    let faults = Faults { stuck_cursor: 1.0, ..Faults::default() };
+    let site = Site::start_with(Walk::roll(2_000), false, faults).await;
     site.json(&["setup", "--json"]).await;
+    let worker = site.worker("w", &[]);
+    let status = loop {
+        let status = site.json(&["status", "--json"]).await;
+        if status["errors"] != serde_json::json!([]) {
+            break status;
+        }
+    };
+    let error = &status["errors"][0];
+    assert_eq!((&error["code"], &error["failed"]), (&"CURSOR_STUCK".into(), &0.into()), "{status}");
+    assert!(error["message"].as_str().unwrap().contains("does not advance"), "{error}");
+    assert_eq!((&status["states"]["pending"], &status["records"]), (&1.into(), &0.into()), "{status}");
+    signal(&worker, Signal::TERM);
+    let report = end(worker).await;
+    assert_eq!((&report["done"], &report["failed"]), (&0.into(), &1.into()), "{report}");
+    let asked = site.sim.stats()["polymarket"]["gamma/events/keyset"].requests;
+    assert_eq!(asked, 2, "the second page said to go on where it was; nobody asked again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn spans_of_days_bring_every_event_once_and_those_without_a_date() {
+    let roll = EventRoll { closing: 7, ..Walk::roll(3_000) };
+    let site = Site::start_with(roll, false, Faults::default()).await;
+    // Cut in this way, three of those that start at midnight start on an edge.
+    let made = site.json(&["setup", "--json", "--span-days", "79"]).await;
+    let again = site.json(&["setup", "--json", "--span-days", "79"]).await;
+    assert_eq!((&again["added"], &again["jobs"]), (&0.into(), &made["jobs"]));
+    let report = end(site.worker("w", &[])).await;
+    assert_eq!(report["failed"], 0, "{report}");
+    let found = site.check(3_000).await;
+    let twice = found["in_both_passes"].as_u64().unwrap();
+    assert!(twice <= 7, "{found}");
+    assert_eq!(found["records"], 3_000 + twice);
+}
+
+/// The long form: 188,000 events at the declared limit.
+async fn walk_at_the_limit(walk: Walk, latency_ms: f64) {
+    let events = if is_long() { 188_000 } else { 4_000 };
+    let faults = Faults { latency_ms, ..Faults::default() };
+    let site = Site::start_with(Walk::roll(events), false, faults).await;
+    walk.set_up(&site, events).await;
     let worker = site.worker("w", &["--rate", "40"]);
     let pid = worker.id();
     let watching = tokio::spawn(async move {
@@ -290,13 +404,23 @@ async fn a_walk_uses_what_is_allowed() {
     let most = |part: &[u64]| part.iter().copied().max().unwrap_or(0);
     let (early, late) = (most(&sizes[quarter..2 * quarter]), most(&sizes[3 * quarter..]));
     eprintln!(
-        "{requests} requests in {seconds:.1} s: {:.1} % of 40/s; resident {early} KiB early, {late} KiB late; {report}",
+        "{walk:?}, {latency_ms} ms away: {requests} requests in {seconds:.1} s: {:.1} % of 40/s; resident {early} KiB early, {late} KiB late; {report}",
         used * 100.0
     );
     if is_long() {
         assert!(used >= 0.95, "{used}");
         assert!(late < early + (10 << 10), "memory grew from {early} to {late} KiB");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_walk_uses_what_is_allowed() {
+    walk_at_the_limit(Walk::Keyset, 0.0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_walk_in_several_spans_uses_what_is_allowed_of_a_venue_that_is_80_ms_away() {
+    walk_at_the_limit(Walk::Spans, 80.0).await;
 }
 
 fn resident_kib(pid: u32) -> Option<u64> {
