@@ -1,6 +1,6 @@
 //! The ways into a storage: Azure's, tried one after the other, and S3's.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -15,8 +15,11 @@ use super::{Site, end};
 /// which is empty. It notes who asked for what with which token.
 struct Cloud {
     address: String,
-    asked: Arc<Mutex<Vec<(String, Option<String>)>>>,
+    asked: Arc<Mutex<Vec<Asked>>>,
 }
+
+/// A path, and the token that was shown there.
+type Asked = (String, Option<String>);
 
 impl Cloud {
     /// `has_identity`: whether the machine has one.
@@ -43,11 +46,7 @@ impl Cloud {
     }
 }
 
-async fn answer(
-    mut client: TcpStream,
-    has_identity: bool,
-    noted: &Mutex<Vec<(String, Option<String>)>>,
-) -> std::io::Result<()> {
+async fn answer(mut client: TcpStream, has_identity: bool, noted: &Mutex<Vec<Asked>>) -> std::io::Result<()> {
     let (mut request, mut chunk) = (Vec::new(), [0; 4096]);
     // None of these requests' bodies matters.
     while !request.windows(4).any(|window| window == b"\r\n\r\n") {
@@ -90,7 +89,9 @@ async fn ask(cloud: &Cloud, az: &str, more: &[(&'static str, &str)]) -> String {
     let mut site = Site::start(100, false, 0).await;
     let bin = site.dir.path().join("bin");
     std::fs::create_dir(&bin).unwrap();
-    std::fs::write(bin.join("az"), format!("#!/bin/sh\n{az}\n")).unwrap();
+    let mut script = std::fs::File::create(bin.join("az")).unwrap();
+    write!(script, "#!/bin/sh\n{az}\n").unwrap();
+    drop(script);
     std::fs::set_permissions(bin.join("az"), std::fs::Permissions::from_mode(0o755)).unwrap();
     site.place = "abfss://lake@account.dfs.core.windows.net/bronze".to_owned();
     site.env = vec![
