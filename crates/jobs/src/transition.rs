@@ -51,15 +51,23 @@ pub(crate) fn save_page(
     Ok(standing)
 }
 
-/// Whether its holder has said so before: only the end of a run takes a job out of its hands and leaves the fence alone.
-/// Whoever asks again, because the answer was lost, is told the same.
-pub(crate) fn is_finished(job: &Job, lease: &Lease) -> bool {
-    job.fence == lease.fence && job.state != State::Running && job.status != Status::Deleted
+/// Whether its holder has said the same before: only the end of a run takes a job out of its hands and leaves the fence alone.
+/// Whoever says it again, because the answer was lost, is told the same.
+pub(crate) fn is_finished(job: &Job, lease: &Lease, outcome: &Outcome) -> bool {
+    let state = match outcome {
+        Outcome::Success { next_in: Some(_) } => State::Idle,
+        Outcome::Success { next_in: None } => State::Success,
+        Outcome::WaitRateLimit { .. } => State::WaitingRateLimit,
+        Outcome::Failed { .. } => State::Failed,
+        Outcome::Dead { .. } => State::Dead,
+        Outcome::HandedBack => State::Queued,
+    };
+    job.fence == lease.fence && job.state == state && job.status != Status::Deleted
 }
 
 /// Its holder is through with it.
 pub(crate) fn finish(job: &mut Job, lease: &Lease, outcome: &Outcome, now: UnixMs) -> Result<(), StoreError> {
-    if is_finished(job, lease) {
+    if is_finished(job, lease, outcome) {
         return Ok(());
     }
     check(job, lease)?;

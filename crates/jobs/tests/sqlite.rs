@@ -177,7 +177,7 @@ async fn a_file_of_the_first_schema_is_brought_up_to_date() {
          PRAGMA user_version = 1;",
     )
     .unwrap();
-    let store = rig.open(2).await;
+    let store = rig.open(1_000).await;
     assert_eq!(store.holes(&minutes(binance(), "A")).await.unwrap(), [Hole::absent(span(3, 5))]);
     assert_eq!(store.is_listed(binance(), "A").await.unwrap(), None);
     assert_eq!(store.job(job.id).await.unwrap().unwrap().status, Status::Paused);

@@ -79,7 +79,8 @@ async fn history_reaches_the_earliest_there_is() {
     let rig = Rig::new("binance", &[("binance.candles.since_ms", since.to_string())]).await;
     rig.add(JobType::OhlcvBackfill, "ETH/USDT", Cursor::default()).await;
     let ended = rig.work().await;
-    let job = ended.last().unwrap();
+    // The minute may turn meanwhile, and what it leaves out is another job.
+    let job = ended.iter().find(|job| job.kind == JobType::OhlcvBackfill).unwrap();
     assert_eq!(job.state, State::Success);
     let coverage = rig.store.coverage(&rig.series("ETH/USDT")).await.unwrap().unwrap();
     assert_eq!(coverage.first, at(since));
