@@ -115,8 +115,7 @@ fn ask_all(config: &Config) -> anyhow::Result<Vec<Answer>> {
                 &notebook,
                 &clock,
                 rand::random(),
-            )
-            .await?;
+            )?;
             let client = crate::streams::client(stream);
             let used = |socket: usize| {
                 stream
@@ -166,7 +165,7 @@ async fn ask(
     clock: &Arc<dyn Clock>,
 ) -> anyhow::Result<Duration> {
     let opened = (venue.spec.open)(&venue.endpoints);
-    let governor = governors::open(venue, &opened, None, None, notebook, clock, rand::random()).await?;
+    let governor = governors::open(venue, &opened, None, None, notebook, clock, rand::random())?;
     let settings = CourierSettings { deadline: PATIENCE, ..CourierSettings::default() };
     let courier = Courier::new(venue.spec, settings, Arc::clone(clock))?;
     let discovers = opened.discovers.context("it lists no markets")?;

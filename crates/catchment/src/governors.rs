@@ -15,12 +15,12 @@ use catchment_model::Clock;
 use catchment_venues::stream::Descriptor;
 use catchment_venues::{Opened, VenueSpec};
 
+use crate::accounts::Accounts;
 use crate::config::{LimiterKind, Speed, VenueConfig};
-use crate::jobs::Accounts;
 
 /// Opens the governor of a venue that is polled, and of its streams if it is streamed too. What it learns and which bans
 /// it meets are kept in the file `notebook`.
-pub(crate) async fn open(
+pub(crate) fn open(
     venue: &VenueConfig,
     opened: &Opened,
     streams: Option<&Descriptor>,
@@ -44,7 +44,6 @@ pub(crate) async fn open(
         return Ok(Governor::open(venue.spec.id, limits, settings, parts));
     }
     start(venue.spec.id, families, &venue.speed, venue.spec.start.spacing, accounts, notebook, clock, seed)
-        .await
 }
 
 /// The families of a venue that is polled, and of its streams if it is streamed too. Everybody who shares its account has the
@@ -60,7 +59,7 @@ pub(crate) fn families_of(spec: &VenueSpec, opened: &Opened, streams: Option<&De
 }
 
 /// Opens the governor of a venue that is described in a file: only streamed, or asked for its history.
-pub(crate) async fn open_described(
+pub(crate) fn open_described(
     descriptor: &Descriptor,
     speed: &Speed,
     accounts: Option<&Accounts>,
@@ -70,11 +69,11 @@ pub(crate) async fn open_described(
 ) -> anyhow::Result<Governor> {
     let families = stream::families_of(descriptor);
     let spacing = Duration::from_millis(100);
-    start(descriptor.id(), families, speed, spacing, accounts, notebook, clock, seed).await
+    start(descriptor.id(), families, speed, spacing, accounts, notebook, clock, seed)
 }
 
 #[allow(clippy::too_many_arguments)] // two callers, a few lines above
-async fn start(
+fn start(
     id: &'static str,
     families: Vec<Family>,
     speed: &Speed,
@@ -87,7 +86,7 @@ async fn start(
     let limits = Limits::new(families, speed.limit_share)
         .with_context(|| format!("the limits of {id} do not fit together"))?;
     let shared = match accounts {
-        Some(accounts) => accounts.budget(id, &limits, clock).await?,
+        Some(accounts) => accounts.budget(id, &limits, clock)?,
         None => None,
     };
     let budget: Arc<dyn Budget> = shared.unwrap_or_else(|| Arc::new(MemoryBudget::new(limits.clone())));

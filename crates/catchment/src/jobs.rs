@@ -1,93 +1,31 @@
-//! The room of the jobs: the store, the budgets in it, the workers, and what can be seen of them.
+//! The room of the jobs: the workers, and what can be seen of them. They begin when the store is open.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context;
 use catchment_collect::{
-    Backfill, BackfillCounts, BackfillSettings, BackfillVenue, Courier, CourierSettings, GapNotice,
+    Backfill, BackfillCounts, BackfillSettings, BackfillVenue, Courier, CourierSettings,
 };
 use catchment_control as control;
-use catchment_governor::{Budget, Governor, Limits};
-use catchment_jobs::{
-    BudgetSettings, State, Store, StoreBudget, StoreError, WorkerCounts, WorkerSettings, Workers,
-};
-use catchment_model::{Clock, Venue};
-use tokio::sync::{mpsc, watch};
+use catchment_governor::Governor;
+use catchment_jobs::{State, Store, StoreError, WorkerCounts, WorkerSettings, Workers};
+use catchment_model::Clock;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Config, JobVenue, JobsConfig};
+use crate::accounts::Door;
+use crate::config::{JobVenue, JobsConfig};
 use crate::floorplan::House;
-use crate::{say, store};
+use crate::say;
 
 /// How often the figures are read anew.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// How long a page under way may take when it is time to stop.
 const GRACE: Duration = Duration::from_secs(4);
-
-/// The store, and the accounts in it.
-pub(crate) struct Accounts {
-    pub(crate) store: Arc<dyn Store>,
-    shares_all: bool,
-    with_jobs: Vec<&'static str>,
-    gaps: mpsc::Sender<GapNotice>,
-    /// What streams say they have missed.
-    pub(crate) told: Option<mpsc::Receiver<GapNotice>>,
-}
-
-impl Accounts {
-    /// Opens the store if anything here needs it, and fills it from the configuration.
-    pub(crate) async fn open(config: &Config) -> anyhow::Result<Option<Self>> {
-        let shares_all = config.store.shares_all;
-        if config.jobs.is_none() && !shares_all {
-            return Ok(None);
-        }
-        let opened = store::open(&config.store).await?;
-        if let Some(jobs) = &config.jobs {
-            let seeded = store::fill(&*opened, jobs).await.context("cannot write to the store")?;
-            if seeded.connectors + seeded.jobs > 0 {
-                say(&format!("store: {} connectors and {} jobs are new", seeded.connectors, seeded.jobs));
-            }
-        }
-        let venues = config.jobs.iter().flat_map(|jobs| &jobs.venues);
-        let with_jobs = venues.map(|venue| venue.descriptor.id()).collect();
-        // Full: the gap is in the data, and nobody is told to fill it.
-        let (gaps, told) = mpsc::channel(1_024);
-        Ok(Some(Self { store: opened, shares_all, with_jobs, gaps, told: Some(told) }))
-    }
-
-    /// Whom to tell what a stream of that venue has missed.
-    pub(crate) fn gaps_of(&self, id: &str) -> Option<mpsc::Sender<GapNotice>> {
-        self.with_jobs.contains(&id).then(|| self.gaps.clone())
-    }
-
-    /// The account of a venue, if its limits are kept in the store.
-    pub(crate) async fn budget(
-        &self,
-        id: &'static str,
-        limits: &Limits,
-        clock: &Arc<dyn Clock>,
-    ) -> anyhow::Result<Option<Arc<dyn Budget>>> {
-        if !self.shares_all && !self.with_jobs.contains(&id) {
-            return Ok(None);
-        }
-        let venue = Venue::new(id).with_context(|| format!("{id} is no name of a venue"))?;
-        let opened = StoreBudget::open(
-            Arc::clone(&self.store),
-            venue,
-            limits.clone(),
-            Arc::clone(clock),
-            BudgetSettings::default(),
-        );
-        // What is given back is given back by itself, for as long as the budget is there.
-        let (budget, _giving_back) =
-            opened.await.with_context(|| format!("cannot open the account of {id} in the store"))?;
-        Ok(Some(Arc::new(budget)))
-    }
-}
 
 /// The workers of this process.
 pub(crate) struct JobsRoom {
@@ -99,16 +37,17 @@ pub(crate) struct JobsRoom {
 /// What can be seen of them.
 #[derive(Clone)]
 pub(crate) struct JobsWindow {
-    workers: Arc<Workers>,
+    /// None as long as the store is not open.
+    workers: Arc<OnceLock<Arc<Workers>>>,
     backfill: Arc<Backfill>,
     seen: watch::Receiver<control::Jobs>,
 }
 
 impl JobsRoom {
-    /// Starts the workers. `governors` has one for each venue with jobs.
+    /// Starts the workers, once there is a store. `governors` has one for each venue with jobs.
     pub(crate) fn start(
         config: &JobsConfig,
-        store: &Arc<dyn Store>,
+        door: Door,
         governors: &BTreeMap<&'static str, Governor>,
         house: &House,
     ) -> anyhow::Result<Self> {
@@ -133,12 +72,21 @@ impl JobsRoom {
             seed: rand::random(),
             ..WorkerSettings::default()
         };
-        let workers = Arc::new(Workers::new(Arc::clone(store), backfill.clone(), settings));
         let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
-        tasks.spawn(Arc::clone(&workers).run(stop.clone()));
         let (telling, seen) = watch::channel(control::Jobs::default());
-        tasks.spawn(look(Arc::clone(store), telling, stop.clone()));
-        Ok(Self { stop, tasks, window: JobsWindow { workers, backfill, seen } })
+        let window = JobsWindow { workers: Arc::default(), backfill: Arc::clone(&backfill), seen };
+        let (at_work, told) = (Arc::clone(&window.workers), stop.clone());
+        tasks.spawn(async move {
+            let store = tokio::select! {
+                biased;
+                () = told.cancelled() => return,
+                store = door.opened() => store,
+            };
+            let workers = Arc::new(Workers::new(Arc::clone(&store), backfill, settings));
+            let workers = Arc::clone(at_work.get_or_init(|| workers));
+            tokio::join!(workers.run(told.clone()), look(store, telling, told));
+        });
+        Ok(Self { stop, tasks, window })
     }
 
     pub(crate) fn window(&self) -> JobsWindow {
@@ -173,7 +121,7 @@ impl JobsWindow {
             pages,
             candles,
             running,
-        } = self.workers.counts();
+        } = self.workers.get().map(|workers| workers.counts()).unwrap_or_default();
         let BackfillCounts { holes, unreachable, gaps_planned, .. } = self.backfill.counts();
         jobs.runs = BTreeMap::from([
             ("claimed", claimed),

@@ -12,7 +12,6 @@ use catchment_collect::{
 };
 use catchment_control as control;
 use catchment_governor::Governor;
-use catchment_jobs::Store;
 use catchment_pipeline::RealDisk;
 use catchment_venues::stream::Descriptor;
 use tokio::sync::watch;
@@ -20,9 +19,10 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::accounts::{Accounts, Door};
 use crate::config::{Config, Speed, StreamConfig, VenueConfig};
 use crate::floorplan::House;
-use crate::jobs::{Accounts, JobsRoom, JobsWindow};
+use crate::jobs::{JobsRoom, JobsWindow};
 use crate::{governors, say, streams};
 
 /// How often what the limiters have learned is written down.
@@ -63,7 +63,7 @@ pub(crate) struct Recorder {
     tasks: JoinSet<()>,
     stop: CancellationToken,
     jobs: Option<JobsRoom>,
-    store: Option<Arc<dyn Store>>,
+    store: Option<Door>,
 }
 
 /// What can be seen of one of them.
@@ -92,35 +92,50 @@ impl Recorder {
         let mut recorder = Self { venues: Vec::new(), tasks, stop, jobs: None, store: None };
         // Everybody spends from the store's accounts, whether or not this process works on jobs.
         let mut accounts = Accounts::open(config).await?;
-        recorder.store = accounts.as_ref().map(|accounts| Arc::clone(&accounts.store));
+        recorder.store = accounts.as_ref().map(Accounts::door);
         for venue in config.venues.iter().filter(|_| rooms.discover || rooms.poll) {
-            recorder.start_venue(venue, config, rooms, house, accounts.as_ref()).await?;
+            recorder.start_venue(venue, config, rooms, house, accounts.as_ref())?;
         }
         for stream in config.streams.iter().filter(|_| rooms.stream) {
-            recorder.start_stream(stream, config, rooms, house, accounts.as_ref()).await?;
+            recorder.start_stream(stream, config, rooms, house, accounts.as_ref())?;
         }
         if let Some(accounts) = &mut accounts
             && let Some(told) = accounts.told.take()
         {
-            recorder.tasks.spawn(backfill_gaps(Arc::clone(&accounts.store), told, recorder.stop.clone()));
+            let (door, stop) = (accounts.door(), recorder.stop.clone());
+            recorder.tasks.spawn(async move {
+                tokio::select! {
+                    biased;
+                    () = stop.cancelled() => {}
+                    store = door.opened() => backfill_gaps(store, told, stop.clone()).await,
+                }
+            });
         }
         if let (Some(jobs), Some(accounts)) = (config.jobs.as_ref().filter(|_| rooms.jobs), accounts.as_ref())
         {
             for venue in &jobs.venues {
-                recorder
-                    .add_governor(&venue.descriptor, &venue.speed, config, rooms, house, Some(accounts))
-                    .await?;
+                recorder.add_governor(
+                    &venue.descriptor,
+                    &venue.speed,
+                    config,
+                    rooms,
+                    house,
+                    Some(accounts),
+                )?;
                 recorder.venue(venue.descriptor.id()).has_jobs = true;
             }
             let governors = recorder.venues.iter().map(|venue| (venue.id, venue.governor.clone())).collect();
-            recorder.jobs = Some(JobsRoom::start(jobs, &accounts.store, &governors, house)?);
+            recorder.jobs = Some(JobsRoom::start(jobs, accounts.door(), &governors, house)?);
+        }
+        if let Some(accounts) = accounts {
+            recorder.tasks.spawn(accounts.rest().await?.run(recorder.stop.clone()));
         }
         let governors: Vec<Governor> = recorder.venues.iter().map(|venue| venue.governor.clone()).collect();
         recorder.tasks.spawn(remember(governors, recorder.stop.clone()));
         Ok(recorder)
     }
 
-    async fn start_venue(
+    fn start_venue(
         &mut self,
         venue: &VenueConfig,
         config: &Config,
@@ -134,7 +149,7 @@ impl Recorder {
         let streamed = config.streams.iter().map(|stream| &stream.descriptor);
         let streamed = streamed.filter(|_| rooms.stream).find(|descriptor| descriptor.id() == spec.id);
         let notebook = notebook(data_dir, spec.id, rooms);
-        let governor = governors::open(venue, &opened, streamed, accounts, &notebook, clock, seed).await?;
+        let governor = governors::open(venue, &opened, streamed, accounts, &notebook, clock, seed)?;
         let settings = CourierSettings {
             deadline: venue.speed.deadline,
             connections_max: venue.speed.max_inflight as usize,
@@ -192,7 +207,7 @@ impl Recorder {
     }
 
     /// A venue that is polled too has one governor for both.
-    async fn start_stream(
+    fn start_stream(
         &mut self,
         stream: &StreamConfig,
         config: &Config,
@@ -202,7 +217,7 @@ impl Recorder {
     ) -> anyhow::Result<()> {
         let (id, clock) = (stream.descriptor.id(), &house.clock);
         let gaps = accounts.as_ref().and_then(|accounts| accounts.gaps_of(id));
-        self.add_governor(&stream.descriptor, &stream.speed, config, rooms, house, accounts).await?;
+        self.add_governor(&stream.descriptor, &stream.speed, config, rooms, house, accounts)?;
         let governor = self.venue(id).governor.clone();
         let intake = house.pipeline.intake();
         let seen = streams::start(
@@ -228,7 +243,7 @@ impl Recorder {
     }
 
     /// Opens the governor of a described venue, unless it has one.
-    async fn add_governor(
+    fn add_governor(
         &mut self,
         descriptor: &Descriptor,
         speed: &Speed,
@@ -242,8 +257,7 @@ impl Recorder {
             return Ok(());
         }
         let (notebook, seed) = (notebook(&config.data_dir, id, rooms), rand::random());
-        let opened = governors::open_described(descriptor, speed, accounts, &notebook, &house.clock, seed);
-        let governor = opened.await?;
+        let governor = governors::open_described(descriptor, speed, accounts, &notebook, &house.clock, seed)?;
         self.venues.push(Running::new(id, governor));
         Ok(())
     }
@@ -254,8 +268,8 @@ impl Recorder {
         found.expect("it is there or was just added")
     }
 
-    /// The store, if it was opened for jobs or for their budgets.
-    pub(crate) fn store(&self) -> Option<Arc<dyn Store>> {
+    /// Where the store is once it is open, if it is needed for jobs or for their budgets.
+    pub(crate) fn store(&self) -> Option<Door> {
         self.store.clone()
     }
 

@@ -8,8 +8,10 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
+use catchment_jobs::{Connectors, SqliteStore};
+use catchment_model::Venue;
 use serde_json::{Value, json};
-use workshop::{BINARY, is_long, put, said};
+use workshop::{BINARY, put, said};
 
 /// A folder with a configuration.
 struct Place(tempfile::TempDir);
@@ -268,13 +270,23 @@ fn a_store_that_cannot_be_opened_is_503_and_no_reason_to_end() {
     assert_eq!(serving.ask("GET", "jobs", "", "").0, 200, "it is opened once it can be");
 }
 
-/// Minutes, and schemathesis from the Python index.
 #[test]
-fn schemathesis_finds_nothing() {
-    if !is_long() {
-        return;
-    }
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/schemathesis");
-    let output = Command::new(script).env("CATCHMENT_BINARY", &*BINARY).output().unwrap();
-    assert!(output.status.success(), "{}", said(&output));
+fn a_symbol_that_is_not_listed_is_refused_on_the_command_line_too() {
+    let place = Place::new("");
+    place.json("connectors add binance");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let store = SqliteStore::open(place.path().join("data/jobs.db")).await.unwrap();
+        store.put_listing(Venue::new("binance").unwrap(), &["BTC/USDT".to_owned()]).await.unwrap();
+    });
+    let add = "jobs add --exchange binance --type ohlcv_incremental --timeframe 1h --symbol";
+    let refused = place.run(&format!("{add} FOO/BAR"));
+    assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
+    assert!(
+        said(&refused).contains("symbol is \"FOO/BAR\", which binance does not list"),
+        "{}",
+        said(&refused)
+    );
+    assert_eq!(place.json("jobs list")["items"], json!([]), "nothing is stored");
+    assert_eq!(place.json(&format!("{add} BTC/USDT"))["symbol"], "BTC/USDT");
 }

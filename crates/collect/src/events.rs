@@ -75,10 +75,13 @@ pub(crate) fn candles_unreachable(venue: Venue, symbol: &str, timeframe: &str, s
         "the venue gives only its newest {rows} candles; these cannot be had any more, and are not asked for again");
 }
 
-pub(crate) fn gap_planned(series: &Series, span: Span, stretches: usize, job: Id) {
+pub(crate) fn gap_planned(series: &Series, from: UnixMs, to: UnixMs, stretches: usize, job: Id) {
     let Series { exchange_id: venue, symbol, timeframe } = series;
-    let Span { from, to } = span;
     info!(%venue, symbol, %timeframe, %from, %to, stretches, %job, "candles are missing; a job fetches them");
+}
+
+pub(crate) fn not_looked_over(error: &StoreError) {
+    warn!(%error, "missing candles were not looked for; that is done again in a few hours");
 }
 
 pub(crate) fn gaps_not_looked_for(series: &Series, error: &StoreError) {

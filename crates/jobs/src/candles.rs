@@ -36,6 +36,50 @@ impl Span {
     }
 }
 
+/// Why a stretch has no candles, and will have none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HoleKind {
+    /// The venue itself has none.
+    Absent,
+    /// The venue may have had some, and does not give them any more.
+    Unreachable,
+}
+
+impl HoleKind {
+    /// All of them.
+    pub const ALL: [HoleKind; 2] = [Self::Absent, Self::Unreachable];
+
+    /// As it stands in documents.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Absent => "absent",
+            Self::Unreachable => "unreachable",
+        }
+    }
+}
+
+/// A stretch without candles that is not asked for again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Hole {
+    /// Where.
+    pub span: Span,
+    /// Why.
+    pub kind: HoleKind,
+}
+
+impl Hole {
+    /// The venue has none.
+    pub fn absent(span: Span) -> Self {
+        Self { span, kind: HoleKind::Absent }
+    }
+
+    /// The venue gives none any more.
+    pub fn unreachable(span: Span) -> Self {
+        Self { span, kind: HoleKind::Unreachable }
+    }
+}
+
 /// What a series has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Coverage {

@@ -32,6 +32,23 @@ pub(crate) fn job_dead(job: &Job, error: &str) {
         "job failed too often and is given up; look at it, then `catchment jobs run`");
 }
 
+pub(crate) fn jobs_miscounted(exchange: Venue, error: &StoreError) {
+    warn!(venue = %exchange, error = words(error), "a job was not counted in its connector; it is counted anew later");
+}
+
+pub(crate) fn slot_kept(job: &Job, error: &StoreError) {
+    warn!(job = %job.id, venue = %job.exchange_id, error = words(error),
+        "a job's place under its exchange's cap was not given back; it is free when the lease would have been over");
+}
+
+pub(crate) fn not_looked_over(error: &StoreError) {
+    warn!(error = words(error), "connectors were not counted anew; that is done again later");
+}
+
+pub(crate) fn dead_job_replaced(job: &Job) {
+    info!(job = %job.id, venue = %job.exchange_id, kind = job.kind.as_str(), "a job that was given up makes way for a new one");
+}
+
 pub(crate) fn lease_lost(job: Id, worker: &str) {
     warn!(%job, worker, "lease lost; another worker has the job");
 }

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use catchment_model::Candle;
 use tokio_util::sync::CancellationToken;
 
-use crate::candles::Span;
+use crate::candles::Hole;
 use crate::error::StoreError;
 use crate::job::{Cursor, Job};
 use crate::store::{Lease, PageSave, Store};
@@ -21,9 +21,13 @@ pub trait JobHandler: Send + Sync {
     /// outside the store. It looks at [`Work::is_stopping`] between pages, and gives up by `?` when [`Work::save`] says so.
     async fn run(&self, work: &Work) -> Result<Done, RunError>;
 
-    /// A run went well, and that is written down: for what follows from it, such as another job. Nobody waits for it to
-    /// succeed; it is not called if the process dies first.
+    /// A run went well, or the job was given up, and that is written down: for what follows from it, such as another job.
+    /// Nobody waits for it to succeed; it is not called if the process dies first.
     async fn after(&self, _store: &Arc<dyn Store>, _job: &Job) {}
+
+    /// When workers begin, and every so often: looks for what should have followed from runs that ended, and did not because a
+    /// process died in between. Several processes may do so at once.
+    async fn look_over(&self, _store: &Arc<dyn Store>) {}
 }
 
 /// How a run ended well.
@@ -106,13 +110,20 @@ impl Work {
 
     /// Saves a page: its candles, where the venue has none, and how far the job is with it. Gives up when the lease is lost
     /// or the job was paused.
-    pub async fn save(&self, cursor: Cursor, candles: &[Candle], holes: &[Span]) -> Result<(), RunError> {
+    pub async fn save(&self, cursor: Cursor, candles: &[Candle], holes: &[Hole]) -> Result<(), RunError> {
         let page = PageSave { cursor: &cursor, candles, holes };
         let standing = self.store.save_page(&self.lease, &page).await?;
         self.has_saved.store(true, Ordering::Relaxed);
         self.tally.pages.fetch_add(1, Ordering::Relaxed);
         self.tally.candles.fetch_add(candles.len() as u64, Ordering::Relaxed);
         *self.cursor.lock().expect("no holder of this lock can panic") = cursor;
+        if standing.is_wanted { Ok(()) } else { Err(RunError::Unwanted) }
+    }
+
+    /// Whether the job is still this worker's; directly before something is written that the store cannot refuse. Gives up when
+    /// the lease is lost or the job was paused.
+    pub async fn renew(&self) -> Result<(), RunError> {
+        let standing = self.store.renew(&self.lease).await?;
         if standing.is_wanted { Ok(()) } else { Err(RunError::Unwanted) }
     }
 

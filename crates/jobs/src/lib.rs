@@ -34,7 +34,7 @@ pub mod mongo;
 pub mod sqlite;
 
 pub use budget::{BudgetSettings, GivingBack, StoreBudget, connector_of};
-pub use candles::{Coverage, Missing, Series, Span};
+pub use candles::{Coverage, Hole, HoleKind, Missing, Series, Span};
 pub use connector::{Connector, ConnectorPatch, NamedWindow, NewConnector, RateLimit};
 pub use error::{BoxError, StoreError};
 pub use gaps::{GapPlan, plan_gap};

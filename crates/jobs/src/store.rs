@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use catchment_model::{Candle, UnixMs, Venue};
 
-use crate::candles::{Coverage, Series, Span};
+use crate::candles::{Coverage, Hole, Series, Span};
 use crate::connector::{Connector, ConnectorPatch, NamedWindow, NewConnector, RateLimit};
 use crate::error::StoreError;
 use crate::id::Id;
@@ -60,6 +60,12 @@ pub trait Connectors: Send + Sync {
     /// So many of the grant's requests surely never leave.
     async fn give_back(&self, grant: &Grant, requests: u32) -> Result<(), StoreError>;
 
+    /// What the exchange lists now, in place of what it listed before. Nothing at all is no listing, and changes nothing.
+    async fn put_listing(&self, exchange: Venue, symbols: &[String]) -> Result<(), StoreError>;
+
+    /// Whether the exchange lists the symbol; none as long as its listing is not known.
+    async fn is_listed(&self, exchange: Venue, symbol: &str) -> Result<Option<bool>, StoreError>;
+
     /// S2's `UpdateConnectorJobCounts`: counts anew. The counts are kept with every change; this mends what a crash between
     /// two writes may leave where a store has no transactions.
     async fn recount(&self, exchange: Venue) -> Result<(), StoreError>;
@@ -86,7 +92,7 @@ pub trait Jobs: Send + Sync {
     /// It is active, and due; a finished one goes on from its cursor, a dead one has all its attempts again.
     async fn resume_job(&self, id: Id) -> Result<Job, StoreError>;
 
-    /// It is due now. One that is running is left alone; a dead one has all its attempts again.
+    /// It is due now. One that is running is left alone; a dead one is active again and has all its attempts.
     async fn run_job_now(&self, id: Id) -> Result<Job, StoreError>;
 
     /// It is gone, except for whoever asks for deleted ones. Its fence moves: a worker that holds it can write no more.
@@ -103,7 +109,8 @@ pub trait Jobs: Send + Sync {
     /// saved twice is there once. The lease is renewed.
     async fn save_page(&self, lease: &Lease, page: &PageSave<'_>) -> Result<Standing, StoreError>;
 
-    /// The run is over. Gives back the job as it is now.
+    /// The run is over. Gives back the job as it is now. Said again by the same lease, because an answer was lost, it changes
+    /// nothing and gives the job as it is.
     async fn finish(&self, lease: &Lease, outcome: &Outcome) -> Result<Job, StoreError>;
 
     /// How many jobs of each exchange are in each state, except those that merely wait for their time or are finished.
@@ -125,11 +132,11 @@ pub trait Candles: Send + Sync {
     /// The first so many stretches that have no candles, and are no holes of the venue.
     async fn missing(&self, series: &Series, span: Span, limit: u32) -> Result<Vec<Span>, StoreError>;
 
-    /// The venue itself has none there; it is not asked for them again.
-    async fn note_hole(&self, series: &Series, span: Span) -> Result<(), StoreError>;
+    /// There are none to be had there; the venue is not asked for them again.
+    async fn note_hole(&self, series: &Series, hole: Hole) -> Result<(), StoreError>;
 
-    /// The venue's holes, in order, none touching the next.
-    async fn holes(&self, series: &Series) -> Result<Vec<Span>, StoreError>;
+    /// The holes, in order, none touching another of its kind.
+    async fn holes(&self, series: &Series) -> Result<Vec<Hole>, StoreError>;
 }
 
 /// Who wants to work.
@@ -196,8 +203,8 @@ pub struct PageSave<'a> {
     pub cursor: &'a Cursor,
     /// For the job's series; only final ones.
     pub candles: &'a [Candle],
-    /// Where the venue itself has none.
-    pub holes: &'a [Span],
+    /// Where there are none to be had.
+    pub holes: &'a [Hole],
 }
 
 /// How a run ended.

@@ -4,7 +4,7 @@
 use catchment_model::UnixMs;
 
 use crate::error::StoreError;
-use crate::job::{Job, JobPatch, Lock, State, Status, short_error};
+use crate::job::{Job, JobPatch, Lock, Schedule, State, Status, short_error};
 use crate::store::{Claim, Lease, Outcome, PageSave, Standing};
 use crate::time::after;
 
@@ -51,8 +51,25 @@ pub(crate) fn save_page(
     Ok(standing)
 }
 
+/// Whether its holder has said the same before: only the end of a run takes a job out of its hands and leaves the fence alone.
+/// Whoever says it again, because the answer was lost, is told the same.
+pub(crate) fn is_finished(job: &Job, lease: &Lease, outcome: &Outcome) -> bool {
+    let state = match outcome {
+        Outcome::Success { next_in: Some(_) } => State::Idle,
+        Outcome::Success { next_in: None } => State::Success,
+        Outcome::WaitRateLimit { .. } => State::WaitingRateLimit,
+        Outcome::Failed { .. } => State::Failed,
+        Outcome::Dead { .. } => State::Dead,
+        Outcome::HandedBack => State::Queued,
+    };
+    job.fence == lease.fence && job.state == state && job.status != Status::Deleted
+}
+
 /// Its holder is through with it.
 pub(crate) fn finish(job: &mut Job, lease: &Lease, outcome: &Outcome, now: UnixMs) -> Result<(), StoreError> {
+    if is_finished(job, lease, outcome) {
+        return Ok(());
+    }
     check(job, lease)?;
     job.lock = Lock::default();
     job.updated_at = now;
@@ -70,10 +87,7 @@ pub(crate) fn finish(job: &mut Job, lease: &Lease, outcome: &Outcome, now: UnixM
                 None => {
                     job.state = State::Success;
                     job.cursor.done = true;
-                    // It makes room for another of its kind.
-                    if job.status == Status::Active {
-                        job.status = Status::Paused;
-                    }
+                    make_room(job);
                 }
             }
         }
@@ -89,6 +103,9 @@ pub(crate) fn finish(job: &mut Job, lease: &Lease, outcome: &Outcome, now: UnixM
         Outcome::Dead { error } => {
             failed(job, error);
             job.state = State::Dead;
+            if job.schedule == Schedule::Once {
+                make_room(job);
+            }
         }
         Outcome::HandedBack => {
             job.state = State::Queued;
@@ -96,6 +113,14 @@ pub(crate) fn finish(job: &mut Job, lease: &Lease, outcome: &Outcome, now: UnixM
         }
     }
     Ok(())
+}
+
+/// It rests, and another of its kind may be added: one that is over, or given up, does not stand in the way of what is
+/// wanted later. A job that runs again and again keeps its place, so that nobody adds a second beside it.
+fn make_room(job: &mut Job) {
+    if job.status == Status::Active {
+        job.status = Status::Paused;
+    }
 }
 
 fn failed(job: &mut Job, error: &str) {
@@ -145,6 +170,10 @@ pub(crate) fn resume(job: &mut Job, now: UnixMs) -> Result<(), StoreError> {
 
 /// Its owner wants it now.
 pub(crate) fn run_now(job: &mut Job, now: UnixMs) -> Result<(), StoreError> {
+    // One that was given up rests without anybody having asked for it.
+    if job.status == Status::Paused && job.state == State::Dead {
+        job.status = Status::Active;
+    }
     if job.status != Status::Active {
         return Err(StoreError::Conflict { id: job.id, reason: "is not active; resume it first" });
     }

@@ -7,6 +7,9 @@
 //!            └ stop: the handler is told; after the grace it is dropped and the job handed back
 //! ```
 //!
+//! What follows from a run (`JobHandler::after`) is done after it was written down, and a process may die in between. So all
+//! of it is looked over when workers begin and every few hours (`look_over`).
+//!
 //! Of the workers of a process one at a time looks for work; the others wait at the door until it has found some. So an
 //! idle process asks the store once a second, however many workers it has.
 
@@ -49,6 +52,8 @@ pub struct WorkerSettings {
     pub retries: Vec<Duration>,
     /// How long a handler may take to end when it is told to stop.
     pub grace: Duration,
+    /// How often everything is looked over for what was left undone; see [`JobHandler::look_over`].
+    pub look_over: Duration,
     /// Of the jitter.
     pub seed: u64,
 }
@@ -66,6 +71,7 @@ impl Default for WorkerSettings {
             attempts_max: 10,
             retries: [30, 120, 600, 3_600, 21_600].map(seconds).to_vec(),
             grace: seconds(10),
+            look_over: seconds(6 * 3_600),
             seed: 1,
         }
     }
@@ -171,9 +177,44 @@ impl Workers {
             let (house, stop) = (self.clone(), stop.clone());
             workers.spawn(async move { house.work(number, &stop).await });
         }
+        let (house, stopped) = (self.clone(), stop.clone());
+        workers.spawn(async move {
+            tokio::select! {
+                biased;
+                () = stopped.cancelled() => {}
+                () = house.look_over_for_ever() => {}
+            }
+        });
         // A worker catches what its handler does; it has nothing of its own to panic about.
         while workers.join_next().await.is_some() {}
         events::workers_ended(self.counts().handed_back);
+    }
+
+    async fn look_over_for_ever(&self) {
+        // What was missed while the machine slept is done once.
+        let mut again = tokio::time::interval(self.settings.look_over.max(Duration::from_secs(1)));
+        again.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            again.tick().await;
+            self.look_over().await;
+        }
+    }
+
+    /// What a process that died between two writes has left undone: connectors are counted anew, and the handler looks for
+    /// what should have followed. May be dropped midway.
+    pub async fn look_over(&self) {
+        if let Err(error) = self.recount().await {
+            self.count(|tally| &tally.store_errors);
+            events::not_looked_over(&error);
+        }
+        self.handler.look_over(&self.store).await;
+    }
+
+    async fn recount(&self) -> Result<(), StoreError> {
+        for connector in self.store.connectors().await? {
+            self.store.recount(connector.exchange_id).await?;
+        }
+        Ok(())
     }
 
     async fn work(&self, number: usize, stop: &CancellationToken) {
@@ -257,7 +298,7 @@ impl Workers {
         match &finished {
             Ok(ended) => {
                 self.note(&job, &outcome);
-                if matches!(outcome, Outcome::Success { .. }) {
+                if matches!(outcome, Outcome::Success { .. } | Outcome::Dead { .. }) {
                     self.handler.after(&self.store, ended).await;
                 }
             }

@@ -7,8 +7,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use catchment_jobs::conformance::{self, Rig, binance, by, claim, connect, hourly};
-use catchment_jobs::{Connectors, Jobs, MongoSettings, MongoStore, NewJob, Store, StoreError, TokenAsk};
+use catchment_jobs::conformance::{self, Rig, binance, by, claim, connect, history, hourly, minutes, span};
+use catchment_jobs::{
+    Candles, Connectors, Hole, Jobs, MongoSettings, MongoStore, NewJob, Outcome, State, Status, Store,
+    StoreError, TokenAsk,
+};
 use catchment_sinks::mongo::Mongod;
 use mongodb::bson::{Bson, Document, doc};
 use mongodb::{Client, Database};
@@ -23,8 +26,12 @@ struct Server {
 
 impl Server {
     fn start() -> Arc<Self> {
+        Self::with(&[])
+    }
+
+    fn with(options: &[&str]) -> Arc<Self> {
         let dir = tempfile::tempdir().unwrap();
-        let mongod = Mongod::start(dir.path(), &[]).unwrap_or_else(|error| panic!("{error}"));
+        let mongod = Mongod::start(dir.path(), options).unwrap_or_else(|error| panic!("{error}"));
         Arc::new(Self { mongod, _dir: dir })
     }
 
@@ -79,6 +86,7 @@ impl Rig for MongoRig {
         };
         let jobs = doc! {
             "next_run_at": back("next_run_at"), "due_at": back("due_at"), "lock.lock_until": back("lock.lock_until"),
+            "updated_at": { "$subtract": ["$updated_at", ms] },
         };
         self.raw
             .collection::<Document>("jobs")
@@ -114,7 +122,18 @@ macro_rules! promises {
     )*};
 }
 
-promises!(connectors, tokens, jobs, leases, candles, checklist);
+promises!(connectors, tokens, jobs, leases, candles);
+
+/// S2's list of what must be true, a test each.
+mod checklist {
+    use super::{Rig, rig};
+
+    async fn make() -> Box<dyn Rig> {
+        Box::new(rig().await)
+    }
+
+    catchment_jobs::checklist_tests!(make);
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn claims() {
@@ -327,4 +346,94 @@ async fn operators_in_texts_are_texts() {
         let patched = rig.store.patch_connector(binance(), &patch).await.unwrap();
         assert_eq!(patched.notes.as_deref(), Some(symbol));
     }
+}
+
+/// A rig whose server can be told to fail.
+async fn fragile() -> MongoRig {
+    MongoRig::new(&Server::with(&["--setParameter", "enableTestCommands=1"])).await
+}
+
+impl MongoRig {
+    /// The next update of that collection fails like this.
+    async fn fail_next(&self, collection: &str, how: Document) {
+        let mut data = doc! {
+            "failCommands": ["update"],
+            "namespace": format!("{}.{collection}", self.database),
+        };
+        data.extend(how);
+        let fail = doc! { "configureFailPoint": "failCommand", "mode": { "times": 1 }, "data": data };
+        let admin = Client::with_uri_str(self.server.uri()).await.unwrap().database("admin");
+        admin.run_command(fail).await.unwrap();
+    }
+
+    async fn counts(&self) -> (u64, u64) {
+        let found = self.store.connector(binance()).await.unwrap().unwrap();
+        (found.jobs_count, found.active_jobs_count)
+    }
+}
+
+/// A job and the count of it are two writes. If the second fails, the first is done, and said to be.
+#[tokio::test]
+async fn a_count_that_fails_undoes_nothing_and_is_made_good() {
+    let rig = fragile().await;
+    connect(&*rig.store, binance(), 20, SECOND).await;
+    let cut = || doc! { "closeConnection": true };
+    rig.fail_next("connectors", cut()).await;
+    let job = rig.store.add_job(&history(binance(), "A")).await.expect("it is stored, and says so");
+    assert_eq!(rig.store.job(job.id).await.unwrap().unwrap().status, Status::Active);
+    assert_eq!(rig.counts().await, (0, 0), "it was not counted");
+    let (_, lease) = claim(&*rig.store, "w").await;
+    let ended = rig.store.finish(&lease, &Outcome::Success { next_in: None }).await.unwrap();
+    assert_eq!(ended.state, State::Success);
+    assert_eq!(rig.counts().await, (0, 0), "less than nothing is shown as nothing");
+    rig.store.recount(binance()).await.unwrap();
+    assert_eq!(rig.counts().await, (1, 0));
+    rig.store.resume_job(job.id).await.unwrap();
+    let (_, lease) = claim(&*rig.store, "w").await;
+    rig.fail_next("connectors", cut()).await;
+    let ended = rig.store.finish(&lease, &Outcome::Success { next_in: None }).await;
+    assert_eq!(ended.expect("the run is over").state, State::Success);
+    assert_eq!(rig.counts().await, (1, 1));
+    rig.store.recount(binance()).await.unwrap();
+    assert_eq!(rig.counts().await, (1, 0));
+}
+
+/// The server ends the run, and its answer says that it does not know.
+#[tokio::test]
+async fn an_end_whose_answer_was_lost_is_no_lost_lease() {
+    let rig = fragile().await;
+    connect(&*rig.store, binance(), 20, SECOND).await;
+    rig.store.add_job(&history(binance(), "A")).await.unwrap();
+    let (_, lease) = claim(&*rig.store, "w").await;
+    let unsure = doc! { "writeConcernError": { "code": 91, "errmsg": "it is going away" } };
+    rig.fail_next("jobs", unsure).await;
+    let outcome = Outcome::Success { next_in: None };
+    let error = rig.store.finish(&lease, &outcome).await.expect_err("nobody knows");
+    assert!(error.is_passing(), "{error}");
+    let ended = rig.store.finish(&lease, &outcome).await.expect("it is over, and said again");
+    assert_eq!((ended.state, ended.stats.success), (State::Success, 1));
+}
+
+/// A database of the first schema: its holes stay, and what was given up makes room.
+#[tokio::test]
+async fn a_database_of_the_first_schema_is_brought_up_to_date() {
+    let rig = rig().await;
+    connect(&*rig.store, binance(), 20, SECOND).await;
+    let job = rig.store.add_job(&history(binance(), "A")).await.unwrap();
+    rig.store.note_hole(&minutes(binance(), "A"), Hole::absent(span(3, 5))).await.unwrap();
+    let update = async |collection: &str, change: Document| {
+        let collection = rig.raw.collection::<Document>(collection);
+        collection.update_many(doc! {}, change).await.unwrap();
+    };
+    update("jobs", doc! { "$set": { "state": "dead", "due_at": Bson::Null } }).await;
+    update("candle_holes", doc! { "$unset": { "holes.$[].kind": "" } }).await;
+    let schema = rig.raw.collection::<Document>("catchment_settings");
+    schema.update_one(doc! { "_id": "schema" }, doc! { "$set": { "version": 1_i64 } }).await.unwrap();
+    let store = rig.beside().await;
+    assert_eq!(store.holes(&minutes(binance(), "A")).await.unwrap(), [Hole::absent(span(3, 5))]);
+    assert_eq!(store.job(job.id).await.unwrap().unwrap().status, Status::Paused);
+    assert_eq!(rig.counts().await, (1, 0));
+    store.note_hole(&minutes(binance(), "A"), Hole::absent(span(5, 6))).await.unwrap();
+    assert_eq!(store.holes(&minutes(binance(), "A")).await.unwrap(), [Hole::absent(span(3, 6))]);
+    store.add_job(&history(binance(), "A")).await.expect("it makes room");
 }

@@ -262,3 +262,35 @@ async fn bad_answers_of_a_handler_are_named_in_the_job() {
     let error = store.patch_job(job.id, &wrong).await.unwrap_err();
     assert!(matches!(error, StoreError::Invalid { field: "cursor.until_ms", .. }));
 }
+
+/// Says when it was asked to look over everything.
+struct LookedOver(mpsc::Sender<()>);
+
+#[async_trait]
+impl JobHandler for LookedOver {
+    async fn run(&self, _work: &Work) -> Result<Done, RunError> {
+        Ok(Done::ForGood)
+    }
+
+    async fn look_over(&self, _store: &Arc<dyn Store>) {
+        self.0.send(()).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn everything_is_looked_over_at_the_start_and_every_six_hours() {
+    let (_rig, store) = rig().await;
+    let (tell, mut told) = mpsc::channel(16);
+    let stop = CancellationToken::new();
+    let began = tokio::time::Instant::now();
+    let running = tokio::spawn(workers(&store, LookedOver(tell)).run(stop.clone()));
+    told.recv().await.unwrap();
+    assert!(began.elapsed() < SECOND * 60, "{:?}", began.elapsed());
+    for times in 1..=3_u32 {
+        told.recv().await.unwrap();
+        let hours = began.elapsed().as_secs_f64() / 3_600.0;
+        assert!((hours - 6.0 * f64::from(times)).abs() < 0.1, "{hours} h");
+    }
+    stop.cancel();
+    running.await.unwrap();
+}

@@ -7,8 +7,8 @@ pub(crate) mod serve;
 mod table;
 
 use anyhow::Context;
-use catchment_control::api::{Covered, Desk, Kind, Listed, Problem, Stretch, query};
-use catchment_jobs::{Connector, Job, Schedule, Status};
+use catchment_control::api::{Covered, Desk, Kind, Lack, Listed, Problem, Stretch, query};
+use catchment_jobs::{Connector, HoleKind, Job, Schedule, Status};
 use catchment_model::{Timeframe, UnixMs};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -310,7 +310,7 @@ async fn coverage(desk: &Desk, args: &CandlesRange) -> Result<u8, Problem> {
         let more = desk.coverage(&query(&args.query(Some(since.get())))).await?;
         join(&mut covered.ranges, more.ranges);
         join(&mut covered.missing, more.missing);
-        join(&mut covered.holes, more.holes);
+        join_lacks(&mut covered.holes, more.holes);
         covered.next_since_ms = more.next_since_ms;
     }
     if args.common.json {
@@ -331,6 +331,20 @@ fn join(all: &mut Vec<Stretch>, more: Vec<Stretch>) {
     }
 }
 
+/// The same of holes; those of two kinds may overlap.
+fn join_lacks(all: &mut Vec<Lack>, more: Vec<Lack>) {
+    for one in more {
+        let cut = all
+            .iter_mut()
+            .rev()
+            .find(|last| last.kind == one.kind && last.stretch.until_ms == one.stretch.since_ms);
+        match cut {
+            Some(last) => last.stretch.until_ms = one.stretch.until_ms,
+            None => all.push(one),
+        }
+    }
+}
+
 fn print_covered(covered: &Covered) {
     let row = |what: &'static str| {
         move |one: &Stretch| [what.to_owned(), one.since_ms.to_string(), one.until_ms.to_string()]
@@ -338,7 +352,13 @@ fn print_covered(covered: &Covered) {
     let mut rows: Vec<(UnixMs, [String; 3])> = Vec::new();
     rows.extend(covered.ranges.iter().map(|one| (one.since_ms, row("there")(one))));
     rows.extend(covered.missing.iter().map(|one| (one.since_ms, row("missing")(one))));
-    rows.extend(covered.holes.iter().map(|one| (one.since_ms, row("none at the exchange")(one))));
+    rows.extend(covered.holes.iter().map(|one| {
+        let what = match one.kind {
+            HoleKind::Absent => "none at the exchange",
+            HoleKind::Unreachable => "out of reach",
+        };
+        (one.stretch.since_ms, row(what)(&one.stretch))
+    }));
     rows.sort_by_key(|(at, _)| *at);
     table::print(["what", "from", "up to"], &rows.into_iter().map(|(_, row)| row).collect::<Vec<_>>());
     say(&format!("catchment: {} candles, {} stretches missing", covered.candles, covered.missing.len()));

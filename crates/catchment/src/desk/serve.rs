@@ -1,6 +1,5 @@
 //! The API beside a recorder, or alone; and which exchanges it knows.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -8,12 +7,13 @@ use catchment_collect::stream;
 use catchment_control::api::{Catalogue, Desk, Exchange};
 use catchment_control::{Control, Reserved, Status};
 use catchment_governor::Limits;
-use catchment_jobs::{JobType, NewConnector, Store, connector_of};
+use catchment_jobs::{JobType, NewConnector, connector_of};
 use catchment_model::{Clock, SystemClock, Venue};
 use catchment_venues::candles::{CANDLE_VENUES, CandleVenue};
 use catchment_venues::stream::Descriptor;
 use catchment_venues::{markets, trades};
 
+use crate::accounts::Door;
 use crate::config::{ApiConfig, Config};
 use crate::signals::{self, told};
 use crate::{DONE, say, store};
@@ -26,15 +26,22 @@ pub(crate) async fn reserve(api: &ApiConfig) -> anyhow::Result<Reserved> {
     Ok(Control::reserve(api.settings()?).await?)
 }
 
-/// Starts to answer. The store is the one that is open, or it is opened when somebody first asks for something in it.
+/// Starts to answer. The store is the recorder's, once that is open, or it is opened when somebody first asks for something
+/// in it.
 pub(crate) fn start(
     config: &Config,
     place: Reserved,
     look: impl Fn() -> Status + Send + Sync + 'static,
-    opened: Option<Arc<dyn Store>>,
+    door: Option<Door>,
 ) -> Control {
-    let desk = match opened {
-        Some(store) => Desk::over(store, catalogue()),
+    let desk = match door {
+        Some(door) => {
+            let open = move || {
+                let opened = door.store();
+                std::future::ready(opened.ok_or_else(|| "the store is not open yet".to_owned()))
+            };
+            Desk::opening(open, catalogue())
+        }
         None => {
             let place = config.store.clone();
             let open = move || {

@@ -4,12 +4,16 @@
 //! A candle that has not closed by the venue's own clock is never saved: it is fetched again when it has.
 //!
 //! What an answer lacks is a hole of the venue if it was asked for because it was missing (`gap_backfill`), or if the venue
-//! leaves out stretches without a trade. Otherwise it is found missing later, and asked for once more.
+//! leaves out stretches without a trade. Otherwise it is found missing later, and asked for once more. An answer with nothing
+//! in it may also be a venue in trouble: only the second, in a later run, makes a hole. What a venue does not give any more
+//! is a hole of another kind.
 
 use std::sync::atomic::Ordering;
 
 use catchment_governor::Lane;
-use catchment_jobs::{Cursor, Done, Job, JobType, RunError, Series, Span, Store, plan_gap};
+use catchment_jobs::{
+    self as jobs, Cursor, Done, Hole, Job, JobFilter, JobType, RunError, Series, Span, State, Store, plan_gap,
+};
 use catchment_model::{Candle, Timeframe, UnixMs};
 use catchment_venues::ReadError;
 use catchment_venues::candles::{CandleAsk, CandlePage};
@@ -120,6 +124,12 @@ async fn walk(
         let seen = CandleAsk { now: errand.seen_at(asked_at, &reply), ..ask };
         let page = venue.read(&seen, &reply.body).map_err(|error| line.unreadable(&error))?;
         let page = Page::new(errand, line, &seen, page, lacks);
+        if lacks == Lacking::IsHole && page.candles.is_empty() && page.unreachable.is_none() {
+            let reason = doubt(errand, line, since);
+            if errand.work.job().stats.last_error.as_ref() != Some(&reason) {
+                return Err(RunError::Failed { reason, not_before: Some(errand.settings.doubt) }.into());
+            }
+        }
         cursor.page += 1;
         cursor.last_ts = page.last_ts.unwrap_or(cursor.last_ts);
         page.tell(errand, line);
@@ -135,6 +145,14 @@ async fn walk(
     }
 }
 
+/// What a run says that was given nothing: it stands in the job, and tells the next one that it is the second.
+fn doubt(errand: &Errand<'_>, line: &Line, since: UnixMs) -> String {
+    let (venue, symbol) = (errand.venue.venue, &line.symbol);
+    format!(
+        "{venue} gave no candles of {symbol} from {since} on; it is asked once more before that is believed"
+    )
+}
+
 /// One candle after the last one, or where the job begins.
 fn resume_at(cursor: &Cursor, timeframe: Timeframe) -> UnixMs {
     match cursor.last_ts.get() {
@@ -147,7 +165,7 @@ fn resume_at(cursor: &Cursor, timeframe: Timeframe) -> UnixMs {
 struct Page {
     /// Only those that are final.
     candles: Vec<Candle>,
-    holes: Vec<Span>,
+    holes: Vec<Hole>,
     unreachable: Option<Span>,
     /// Up to here, this one included, nothing needs to be asked for again.
     last_ts: Option<UnixMs>,
@@ -177,9 +195,10 @@ impl Page {
         let from = unreachable.map_or(ask.since, |span| span.to.max(ask.since));
         let mut holes = Vec::new();
         if is_told && can_tell(timeframe) && from < settled {
-            holes = lacking(timeframe, Span { from, to: settled }, &candles);
+            let lacks = lacking(timeframe, Span { from, to: settled }, &candles);
+            holes.extend(lacks.into_iter().map(Hole::absent));
         }
-        holes.extend(unreachable);
+        holes.extend(unreachable.map(Hole::unreachable));
         Self { candles, holes, unreachable, last_ts, next }
     }
 
@@ -195,14 +214,39 @@ impl Page {
     }
 }
 
-/// A run went well: looks for what is missing, and adds a job for the first stretch.
+/// Looks through every series whose history was fetched, all of it: what follows from a run is lost if its process dies in
+/// between, and with it the stretches behind the first.
+pub(super) async fn look_for_all_gaps(house: &Backfill, store: &dyn Store) {
+    let filter =
+        JobFilter { kind: Some(JobType::OhlcvBackfill), state: Some(State::Success), ..JobFilter::default() };
+    let mut page = jobs::Page::first(jobs::Page::LIMIT_MAX);
+    loop {
+        let found = match store.jobs(&filter, page).await {
+            Ok(found) => found,
+            Err(error) => return events::not_looked_over(&error),
+        };
+        let Some(last) = found.last() else { return };
+        page.after = Some(last.id);
+        for job in &found {
+            look_for_gaps(house, store, job).await;
+        }
+    }
+}
+
+/// A run went well, or a gap was given up: looks for what is missing, and adds a job for the first stretch.
 pub(super) async fn look_for_gaps(house: &Backfill, store: &dyn Store, job: &Job) {
+    // Of a history that was given up the rest is not missing: it was never asked for.
+    if job.state == State::Dead && job.kind != JobType::GapBackfill {
+        return;
+    }
     let Some((series, span)) = where_to_look(house, job) else { return };
     match plan_gap(store, &series, span).await {
         Ok(plan) => {
             if let Some(added) = plan.added {
                 house.tally.gaps_planned.fetch_add(1, Ordering::Relaxed);
-                events::gap_planned(&series, plan.missing[0], plan.missing.len(), added.id);
+                let from = added.cursor.since_ms;
+                let to = added.cursor.until_ms.unwrap_or(span.to);
+                events::gap_planned(&series, from, to, plan.missing.len(), added.id);
             }
         }
         // The next run looks again.

@@ -1,6 +1,6 @@
 //! S2's `markets_refresh`: what an exchange lists, and which candles it has, written down when it has changed.
 //!
-//! One envelope on the channel `markets`, symbol `*`; the job's cursor remembers a fingerprint of the last.
+//! The symbols go into the store, so that a job for one that is not listed can be refused when it is added. And one envelope on the channel `markets`, symbol `*`; the job's cursor remembers a fingerprint of the last.
 //!
 //! ```text
 //! {"markets":[{"symbol":"BTC/USDT","id":"BTCUSDT","active":true},…],"timeframes":["1m","5m",…]}
@@ -30,6 +30,10 @@ pub(super) async fn markets(errand: &Errand<'_>, intake: Option<&Intake>) -> Res
     let markets = venue.read(&reply.body);
     let markets =
         markets.map_err(|error| RunError::failed(format!("the listing of {id} cannot be read: {error}")))?;
+    // Always, not only when it has changed: a store may be younger than the job's cursor.
+    let symbols: Vec<String> = markets.iter().map(|market| market.symbol.clone()).collect();
+    errand.work.renew().await?;
+    errand.work.store().put_listing(id, &symbols).await.map_err(RunError::from)?;
     let timeframes =
         errand.venue.candles.timeframes.iter().map(|(timeframe, _)| timeframe.as_str()).collect();
     let json = serde_json::to_vec(&Listing { markets: &markets, timeframes })

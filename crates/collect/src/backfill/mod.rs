@@ -64,6 +64,8 @@ pub struct BackfillSettings {
     pub patience: Duration,
     /// How long after its close a candle may still be on its way into the venue's history. Only what is older can be missing.
     pub settle: Duration,
+    /// How long after an answer without candles, where some were missing, the venue is asked once more.
+    pub doubt: Duration,
     /// How often a page is asked for before its run has failed.
     pub tries: u32,
     /// How many of the newest candles are looked through for missing ones after each incremental run.
@@ -72,7 +74,8 @@ pub struct BackfillSettings {
 
 impl Default for BackfillSettings {
     fn default() -> Self {
-        Self { patience: Duration::from_secs(2), settle: Duration::from_secs(90), tries: 3, look_back: 5_000 }
+        let seconds = Duration::from_secs;
+        Self { patience: seconds(2), settle: seconds(90), doubt: seconds(120), tries: 3, look_back: 5_000 }
     }
 }
 
@@ -178,5 +181,9 @@ impl JobHandler for Backfill {
 
     async fn after(&self, store: &Arc<dyn Store>, job: &Job) {
         candles::look_for_gaps(self, &**store, job).await;
+    }
+
+    async fn look_over(&self, store: &Arc<dyn Store>) {
+        candles::look_for_all_gaps(self, &**store).await;
     }
 }

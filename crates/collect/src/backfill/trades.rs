@@ -2,6 +2,10 @@
 //!
 //! A page is durable in the spool before the cursor moves on; a worker that dies between the two leaves records that come
 //! again, with the same `message_id`. Records say `backfill:<job>` where they are from.
+//!
+//! The lease is renewed directly before a page is recorded, and one that is lost records nothing. What remains: a worker that
+//! stands still for longer than its lease between that renewal and the spool's answer records a page that its successor
+//! records too, with the same `message_id`s; it moves no cursor.
 
 use std::sync::atomic::Ordering;
 
@@ -38,6 +42,8 @@ pub(super) async fn trades(errand: &Errand<'_>, intake: Option<&Intake>) -> Resu
         let page = venue.read(&ask, &reply.body);
         let page = page
             .map_err(|error| RunError::failed(format!("the trades of {symbol} cannot be read: {error}")))?;
+        // The spool knows no fences: whoever is not the holder any more finds out here.
+        errand.work.renew().await?;
         record(errand, intake, channel, &symbol, &reply, &page.trades).await?;
         errand.tally.trades.fetch_add(page.trades.len() as u64, Ordering::Relaxed);
         let newest = page.trades.iter().map(|trade| trade.time).max();

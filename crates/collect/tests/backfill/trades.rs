@@ -3,8 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use catchment_collect::{GapNotice, backfill_gaps};
-use catchment_jobs::{Cursor, JobFilter, JobType, NewJob, Page, State};
+use async_trait::async_trait;
+use catchment_collect::{Backfill, GapNotice, backfill_gaps};
+use catchment_jobs::{
+    Cursor, Done, JobFilter, JobHandler, JobType, NewJob, Page, RunError, State, Turn, Work, WorkerSettings,
+    Workers,
+};
 use catchment_model::{Cause, Clock, Gap, SystemClock};
 use catchment_pipeline::{Delivery, Pipeline, PipelineConfig, Sink, Spool, SpoolConfig};
 use catchment_sinks::MemorySink;
@@ -82,6 +86,37 @@ async fn okx_has_trades_of_the_past() {
     fetched("okx", "BTC/USDT", "trades").await;
 }
 
+/// Somebody takes the job away while a page is on its way.
+struct Overtaken(Arc<Backfill>);
+
+#[async_trait]
+impl JobHandler for Overtaken {
+    async fn run(&self, work: &Work) -> Result<Done, RunError> {
+        work.store().delete_job(work.job().id).await?;
+        self.0.run(work).await
+    }
+}
+
+#[tokio::test]
+async fn one_that_was_taken_over_records_nothing() {
+    let recording = Recording::start();
+    let sim = [("binance.pairs.trades_per_s", "50".to_owned())];
+    let rig = Rig::with("binance", &sim, Some(recording.pipeline.intake())).await;
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    let cursor = Cursor::over(at(this_minute().get() - 600_000), Some(at(this_minute().get() + 120_000)));
+    let new = NewJob {
+        symbol: Some("BTC/USDT".to_owned()),
+        cursor,
+        ..NewJob::new(rig.venue(), JobType::TradesBackfill)
+    };
+    rig.store.add_job(&new).await.unwrap();
+    let overtaken = Arc::new(Overtaken(rig.backfill.clone()));
+    let workers = Workers::new(rig.store.clone(), overtaken, WorkerSettings::default());
+    assert_eq!(workers.turn().await.unwrap(), Turn::Worked(None), "its lease is lost");
+    assert!(rig.requests("rest/aggTrades") > 0, "a page came");
+    assert_eq!(recording.lines().await, Vec::<Value>::new());
+}
+
 #[tokio::test]
 async fn a_gap_of_a_stream_becomes_a_job() {
     let rig = Rig::new("kraken", &[]).await;
@@ -117,6 +152,8 @@ async fn listings_are_written_down_when_they_change() {
         assert_eq!(lines.len(), 1, "{id}: the same listing is written once");
         let markets = lines[0]["payload"]["markets"].as_array().unwrap();
         assert_eq!(markets.len(), 40, "{id}");
+        assert_eq!(rig.store.is_listed(rig.venue(), "BTC/USD").await.unwrap(), Some(true), "{id}");
+        assert_eq!(rig.store.is_listed(rig.venue(), "FOO/BAR").await.unwrap(), Some(false), "{id}");
         assert!(
             markets.iter().any(|market| market["symbol"] == "BTC/USD" && market["active"] == true),
             "{id}"

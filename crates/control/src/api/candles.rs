@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use catchment_jobs::{Series, Span, StoreError};
+use catchment_jobs::{Hole, HoleKind, Series, Span, StoreError};
 use catchment_model::{Candle, Timeframe, UnixMs};
 use serde::Serialize;
 
@@ -55,8 +55,8 @@ pub struct Covered {
     pub ranges: Vec<Stretch>,
     /// Where there should be some.
     pub missing: Vec<Stretch>,
-    /// Where the exchange itself has none.
-    pub holes: Vec<Stretch>,
+    /// Where there are none to be had.
+    pub holes: Vec<Lack>,
     /// What to give as `since_ms` for the rest; none: that is all.
     pub next_since_ms: Option<UnixMs>,
 }
@@ -68,6 +68,16 @@ pub struct Stretch {
     pub since_ms: UnixMs,
     /// The first moment after it.
     pub until_ms: UnixMs,
+}
+
+/// A stretch without candles, and why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Lack {
+    /// Where.
+    #[serde(flatten)]
+    pub stretch: Stretch,
+    /// Why.
+    pub kind: HoleKind,
 }
 
 /// Which candles are meant.
@@ -116,19 +126,22 @@ impl Desk {
         let Ok(span) = Span::new(since, until) else { return Ok(covered) };
         let series = &covered.series;
         let missing = cut(store.missing(series, span, wanted.limit + 1).await?, span);
-        let holes = cut(store.holes(series).await?, span);
+        let holes = cut_holes(store.holes(series).await?, span);
         // Where one of the lists is full, everything ends with it.
-        let first_left_out = |list: &Vec<Span>| list.get(limit).map(|span| span.from);
-        let end = [&missing, &holes].into_iter().filter_map(first_left_out).min();
+        let missing_end = missing.get(limit).map(|span| span.from);
+        // Two kinds may begin together: a page gets on by one moment at least.
+        let mut further = holes.iter().skip(limit).map(|hole| hole.span.from);
+        let holes_end = further.find(|from| *from > span.from);
+        let end = [missing_end, holes_end].into_iter().flatten().min();
         let seen = Span { from: span.from, to: end.unwrap_or(span.to) };
-        let (missing, holes) = (cut(missing, seen), cut(holes, seen));
+        let (missing, holes) = (cut(missing, seen), cut_holes(holes, seen));
         let there = there.and_then(|there| {
             let last = series.timeframe.next(there.last);
             Span::new(seen.from.max(there.first), seen.to.min(last)).ok()
         });
         covered.ranges = there.map(|there| between(there, &missing, &holes)).unwrap_or_default();
         covered.missing = missing.into_iter().map(Stretch::from).collect();
-        covered.holes = holes.into_iter().map(Stretch::from).collect();
+        covered.holes = holes.into_iter().map(Lack::from).collect();
         covered.next_since_ms = end;
         Ok(covered)
     }
@@ -198,6 +211,21 @@ impl From<Span> for Stretch {
     }
 }
 
+impl From<Hole> for Lack {
+    fn from(hole: Hole) -> Self {
+        Self { stretch: hole.span.into(), kind: hole.kind }
+    }
+}
+
+/// What of them is within the span, with their kinds.
+fn cut_holes(holes: Vec<Hole>, within: Span) -> Vec<Hole> {
+    let cut = |hole: Hole| {
+        let span = Span::new(hole.span.from.max(within.from), hole.span.to.min(within.to)).ok()?;
+        Some(Hole { span, ..hole })
+    };
+    holes.into_iter().filter_map(cut).collect()
+}
+
 /// What of them is within the span.
 fn cut(spans: Vec<Span>, within: Span) -> Vec<Span> {
     let cut = |span: Span| Span::new(span.from.max(within.from), span.to.min(within.to));
@@ -205,8 +233,8 @@ fn cut(spans: Vec<Span>, within: Span) -> Vec<Span> {
 }
 
 /// What is left of the span without those.
-fn between(span: Span, missing: &[Span], holes: &[Span]) -> Vec<Stretch> {
-    let mut gone: Vec<Span> = missing.iter().chain(holes).copied().collect();
+fn between(span: Span, missing: &[Span], holes: &[Hole]) -> Vec<Stretch> {
+    let mut gone: Vec<Span> = missing.iter().copied().chain(holes.iter().map(|hole| hole.span)).collect();
     gone.sort_unstable();
     let mut left = Vec::new();
     let mut from = span.from;

@@ -181,6 +181,12 @@ impl Desk {
     pub async fn add_job(&self, body: Value) -> Result<(Job, bool), Problem> {
         let new = self.read_new_job(body)?;
         let store = self.store().await?;
+        if let Some(symbol) = &new.symbol
+            && store.is_listed(new.exchange_id, symbol).await? == Some(false)
+        {
+            let detail = format!("is {}, which {} does not list", shown(symbol), new.exchange_id);
+            return Err(Problem::field("symbol", detail));
+        }
         match store.add_job(&new).await {
             Ok(job) => Ok((job, true)),
             Err(StoreError::AlreadyActive(id)) => {

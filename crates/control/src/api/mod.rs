@@ -28,7 +28,7 @@ use utoipa::{PartialSchema, ToSchema};
 
 use self::shapes::{FormatShape, LiveStatusShape, StateShape, StatusShape, TimeframeShape, TypeShape};
 
-pub use candles::{CandlePage, Covered, Stretch};
+pub use candles::{CandlePage, Covered, Lack, Stretch};
 pub use catalogue::{Catalogue, Exchange};
 pub use desk::{Desk, Listed, Opened};
 pub use fields::query;

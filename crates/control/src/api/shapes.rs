@@ -3,7 +3,7 @@
 
 #![allow(dead_code, reason = "they are only described, never made")]
 
-use catchment_jobs::{JobType, State, Status};
+use catchment_jobs::{HoleKind, JobType, State, Status};
 use catchment_model::Timeframe;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
@@ -35,6 +35,7 @@ macro_rules! names {
 names! {
     TypeShape, "JobType", "What a job does.", JobType::ALL, JobType::as_str;
     StatusShape, "Status", "What its owner wants of it.", Status::ALL, Status::as_str;
+    HoleKindShape, "HoleKind", "absent: the exchange itself has none; unreachable: it does not give them any more.", HoleKind::ALL, HoleKind::as_str;
     StateShape, "State", "Where a job stands.", State::ALL, State::as_str;
     TimeframeShape, "Timeframe", "How long a candle lasts: 1m is a minute, 1M a month.", Timeframe::ALL, Timeframe::as_str;
     LiveStatusShape, "LiveStatus", "Whether it runs.", [Status::Active, Status::Paused], Status::as_str;
@@ -365,8 +366,8 @@ pub(crate) struct CoverageShape {
     ranges: Vec<SpanShape>,
     /// Where there should be some.
     missing: Vec<SpanShape>,
-    /// Where the exchange itself has none.
-    holes: Vec<SpanShape>,
+    /// Where there are none to be had.
+    holes: Vec<HoleShape>,
     /// What to give as `since_ms` for the rest; null: that is all.
     #[schema(required = true)]
     next_since_ms: Option<u64>,
@@ -378,4 +379,14 @@ pub(crate) struct CoverageShape {
 pub(crate) struct SpanShape {
     since_ms: u64,
     until_ms: u64,
+}
+
+/// A stretch without candles that is not asked for again, and why.
+#[derive(ToSchema)]
+#[schema(as = Hole)]
+pub(crate) struct HoleShape {
+    since_ms: u64,
+    until_ms: u64,
+    #[schema(inline)]
+    kind: HoleKindShape,
 }

@@ -1,4 +1,4 @@
-use catchment_jobs::{Series, Span, Store};
+use catchment_jobs::{Hole, Series, Span, Store};
 use catchment_model::{Candle, Timeframe, UnixMs, Venue};
 use serde_json::{Value, json};
 
@@ -93,7 +93,8 @@ async fn coverage_says_what_is_there_what_is_missing_and_what_never_was() {
         (&json!(0), &json!(null), &json!([]))
     );
     put(&*house.store, (10..15).chain(17..20).chain(25..30)).await;
-    house.store.note_hole(&series(), Span { from: at(20), to: at(22) }).await.unwrap();
+    house.store.note_hole(&series(), Hole::absent(Span { from: at(20), to: at(21) })).await.unwrap();
+    house.store.note_hole(&series(), Hole::unreachable(Span { from: at(21), to: at(22) })).await.unwrap();
     let until = 30 * MINUTE;
     let covered = house.get(&format!("/api/v1/coverage?{SERIES}&until_ms={until}")).await;
     assert_eq!(covered.status, 200, "{}", covered.text);
@@ -104,7 +105,12 @@ async fn coverage_says_what_is_there_what_is_missing_and_what_never_was() {
     );
     assert_eq!(stretches(&covered["ranges"]), [(10, 15), (17, 20), (25, 30)]);
     assert_eq!(stretches(&covered["missing"]), [(15, 17), (22, 25)]);
-    assert_eq!(stretches(&covered["holes"]), [(20, 22)]);
+    assert_eq!(stretches(&covered["holes"]), [(20, 21), (21, 22)]);
+    assert_eq!(covered["holes"][0]["kind"], "absent");
+    assert_eq!(
+        covered["holes"][1]["kind"], "unreachable",
+        "what is out of reach is not said not to be there"
+    );
     assert_eq!(covered["next_since_ms"], json!(null));
     let wider =
         house.get(&format!("/api/v1/coverage?{SERIES}&since_ms=0&until_ms={}", 40 * MINUTE)).await.json();

@@ -58,6 +58,24 @@ async fn a_job_is_added_paused_resumed_run_changed_and_deleted() {
 }
 
 #[tokio::test]
+async fn a_symbol_that_the_exchange_does_not_list_is_refused_once_its_listing_is_known() {
+    let house = with_binance().await;
+    assert_eq!(house.post("/api/v1/jobs", hourly("FOO/BAR")).await.status, 201, "nobody knows better yet");
+    let listed = ["BTC/USDT".to_owned(), "ETH/USDT".to_owned()];
+    house.store.put_listing(Venue::new("binance").unwrap(), &listed).await.unwrap();
+    let refused = house.post("/api/v1/jobs", hourly("FOO/BAZ")).await;
+    assert_eq!((refused.status, refused.fields()), (422, vec!["symbol".to_owned()]), "{}", refused.text);
+    assert!(refused.text.contains("binance does not list"), "{}", refused.text);
+    assert_eq!(house.post("/api/v1/jobs", hourly("BTC/USDT")).await.status, 201);
+    let stored = house.get("/api/v1/jobs").await.json();
+    let symbols: Vec<&str> =
+        stored["items"].as_array().unwrap().iter().map(|job| job["symbol"].as_str().unwrap()).collect();
+    assert_eq!(symbols, ["FOO/BAR", "BTC/USDT"], "nothing of it is stored");
+    let markets = json!({ "exchange_id": "binance", "type": "markets_refresh" });
+    assert_eq!(house.post("/api/v1/jobs", markets).await.status, 201, "that one has no symbol");
+}
+
+#[tokio::test]
 async fn asking_twice_for_the_same_job_is_asking_once() {
     let house = with_binance().await;
     let first = house.post("/api/v1/jobs", hourly("BTC/USDT")).await.json();

@@ -1,7 +1,7 @@
 //! Candles, and what is missing of them.
 
 use super::*;
-use crate::candles::Coverage;
+use crate::candles::{Coverage, Hole};
 use crate::error::StoreError;
 
 /// Runs them.
@@ -60,7 +60,7 @@ async fn series_are_apart(rig: &dyn Rig) {
     store.put_candles(&btc, &some_candles(0, 3, 1)).await.expect("stored");
     for other in &others {
         assert_eq!(store.candles(other, span(0, 9), 9).await.expect("candles"), []);
-        store.note_hole(other, span(0, 9)).await.expect("noted");
+        store.note_hole(other, Hole::absent(span(0, 9))).await.expect("noted");
     }
     assert_eq!(store.holes(&btc).await.expect("holes"), []);
 }
@@ -76,8 +76,8 @@ async fn what_is_missing_is_found(rig: &dyn Rig) {
     assert_eq!(missing(0, 12, 2).await, [span(0, 2), span(5, 7)]);
     assert_eq!(missing(3, 6, 9).await, [span(5, 6)]);
     assert_eq!(missing(2, 5, 9).await, []);
-    store.note_hole(&series, span(5, 6)).await.expect("noted");
-    store.note_hole(&series, span(8, 9)).await.expect("noted");
+    store.note_hole(&series, Hole::absent(span(5, 6))).await.expect("noted");
+    store.note_hole(&series, Hole::unreachable(span(8, 9))).await.expect("noted");
     assert_eq!(
         missing(0, 12, 9).await,
         [span(0, 2), span(6, 7), span(11, 12)],
@@ -95,12 +95,22 @@ async fn what_is_missing_is_found(rig: &dyn Rig) {
 
 async fn holes_are_noted_once(rig: &dyn Rig) {
     let (store, series) = (rig.store(), minutes(binance(), "BTC/USDT"));
+    let absent = |from, to| Hole::absent(span(from, to));
+    let holes = async || store.holes(&series).await.expect("holes");
     for (from, to) in [(10, 20), (30, 40), (12, 15), (40, 45), (5, 10), (60, 70), (10, 20)] {
-        store.note_hole(&series, span(from, to)).await.expect("noted");
+        store.note_hole(&series, absent(from, to)).await.expect("noted");
     }
-    assert_eq!(store.holes(&series).await.expect("holes"), [span(5, 20), span(30, 45), span(60, 70)]);
-    store.note_hole(&series, span(0, 65)).await.expect("noted");
-    assert_eq!(store.holes(&series).await.expect("holes"), [span(0, 70)]);
+    assert_eq!(holes().await, [absent(5, 20), absent(30, 45), absent(60, 70)]);
+    store.note_hole(&series, absent(0, 65)).await.expect("noted");
+    assert_eq!(holes().await, [absent(0, 70)]);
+    // What is out of reach is told from what is not there, also where they meet or overlap.
+    let unreachable = |from, to| Hole::unreachable(span(from, to));
+    for (from, to) in [(70, 80), (80, 90), (60, 65), (0, 5)] {
+        store.note_hole(&series, unreachable(from, to)).await.expect("noted");
+    }
+    let all = [unreachable(0, 5), absent(0, 70), unreachable(60, 65), unreachable(70, 90)];
+    assert_eq!(holes().await, all);
+    assert_eq!(store.missing(&series, span(0, 95), 9).await.expect("spans"), [span(90, 95)]);
 }
 
 async fn many_candles_fit(rig: &dyn Rig) {

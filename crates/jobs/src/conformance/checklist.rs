@@ -1,4 +1,4 @@
-//! S2's acceptance checklist (§9), by its names.
+//! S2's acceptance checklist (§9), by its names. [`checklist_tests!`](crate::checklist_tests) makes a test of each.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,19 +13,39 @@ use crate::worker::{Turn, WorkerSettings, Workers};
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);
 
+/// The list, once: `checklist_tests!(make)` makes a test of each, by its name, for an `async fn make() -> Box<dyn Rig>`.
+#[macro_export]
+macro_rules! checklist_tests {
+    ($make:ident) => { $crate::checklist_tests! { @each tests $make } };
+    (@each $how:ident $make:ident) => {
+        $crate::checklist_tests! { @$how $make:
+            db_unique_index_prevents_duplicates,
+            create_connector_is_idempotent_and_returns_existing_connector,
+            every_request_calls_acquire_token_first,
+            rate_limit_usage_never_exceeds_rate_limit_within_window_under_concurrency,
+            rate_limit_usage_resets_when_window_expires,
+            backfill_pauses_on_rate_limit_and_resumes_later_from_cursor,
+            no_duplicate_candles_upsert_key_is_enforced,
+            backfill_reaches_earliest_available_history,
+            incremental_runs_at_timeframe_cadence,
+            gap_backfill_preempts_incremental,
+            waiting_rate_limit_jobs_schedule_resume_at_reset_time,
+        }
+    };
+    (@tests $make:ident: $($name:ident,)*) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $name() {
+            $crate::conformance::checklist::$name(&*$make().await).await;
+        }
+    )*};
+    (@run $make:ident: $($name:ident,)*) => {
+        $($name(&*$make().await).await;)*
+    };
+}
+
 /// Runs them.
 pub async fn all(make: &impl AsyncFn() -> Box<dyn Rig>) {
-    db_unique_index_prevents_duplicates(&*make().await).await;
-    create_connector_is_idempotent_and_returns_existing_connector(&*make().await).await;
-    every_request_calls_acquire_token_first(&*make().await).await;
-    rate_limit_usage_never_exceeds_rate_limit_within_window_under_concurrency(&*make().await).await;
-    rate_limit_usage_resets_when_window_expires(&*make().await).await;
-    backfill_pauses_on_rate_limit_and_resumes_later_from_cursor(&*make().await).await;
-    no_duplicate_candles_upsert_key_is_enforced(&*make().await).await;
-    backfill_reaches_earliest_available_history(&*make().await).await;
-    incremental_runs_at_timeframe_cadence(&*make().await).await;
-    gap_backfill_preempts_incremental(&*make().await).await;
-    waiting_rate_limit_jobs_schedule_resume_at_reset_time(&*make().await).await;
+    checklist_tests!(@each run make);
 }
 
 /// A venue with minute candles from one minute up to another, a page at a time, and a job handler that asks it.
@@ -239,7 +259,7 @@ pub async fn gap_backfill_preempts_incremental(rig: &dyn Rig) {
     let (since, until) = (job.cursor.since_ms, job.cursor.until_ms);
     assert_eq!((since, until), (minute_at(5), Some(minute_at(9))));
     store.finish(&lease, &Outcome::Success { next_in: None }).await.expect("finished");
-    store.note_hole(&series, span(5, 9)).await.expect("the venue has none");
+    store.note_hole(&series, crate::Hole::absent(span(5, 9))).await.expect("the venue has none");
     let filled = crate::plan_gap(&*store, &series, span(0, 14)).await.expect("a plan");
     assert_eq!((filled.missing.len(), filled.added), (0, None), "not asked for again");
     let gaps = JobFilter { kind: Some(JobType::GapBackfill), ..JobFilter::default() };

@@ -16,6 +16,27 @@ pub async fn all(make: &impl AsyncFn() -> Box<dyn Rig>) {
     a_deleted_one_is_not_listed_and_can_come_back(&*make().await).await;
     counts_follow_the_jobs(&*make().await).await;
     windows_are_kept_in_their_places(&*make().await).await;
+    what_an_exchange_lists_is_known(&*make().await).await;
+}
+
+async fn what_an_exchange_lists_is_known(rig: &dyn Rig) {
+    let store = rig.store();
+    let listed = async |exchange, symbol: &str| store.is_listed(exchange, symbol).await.expect("an answer");
+    let list = |symbols: &[&str]| symbols.iter().map(|symbol| (*symbol).to_owned()).collect::<Vec<String>>();
+    assert_eq!(listed(binance(), "BTC/USDT").await, None, "it is not known yet");
+    let symbols = list(&["BTC/USDT", "ETH/USDT", "BTC/USDT"]);
+    store.put_listing(binance(), &symbols).await.expect("kept");
+    assert_eq!(listed(binance(), "BTC/USDT").await, Some(true));
+    assert_eq!(listed(binance(), "FOO/BAR").await, Some(false));
+    assert_eq!(listed(binance(), "{\"$gt\":\"\"}").await, Some(false));
+    assert_eq!(listed(okx(), "BTC/USDT").await, None, "each has its own");
+    store.put_listing(binance(), &list(&["FOO/BAR"])).await.expect("kept");
+    assert_eq!(listed(binance(), "BTC/USDT").await, Some(false), "it is not traded any more");
+    assert_eq!(listed(binance(), "FOO/BAR").await, Some(true));
+    store.put_listing(binance(), &[]).await.expect("nothing at all is no listing");
+    assert_eq!(listed(binance(), "FOO/BAR").await, Some(true));
+    let beside = rig.beside().await;
+    assert_eq!(beside.is_listed(binance(), "FOO/BAR").await.expect("an answer"), Some(true));
 }
 
 async fn a_connector_begins_as_said(rig: &dyn Rig) {

@@ -18,6 +18,8 @@ pub async fn all(make: &impl AsyncFn() -> Box<dyn Rig>) {
     run_now_makes_it_due(&*make().await).await;
     a_deleted_job_is_gone(&*make().await).await;
     who_is_busy_is_counted(&*make().await).await;
+    a_job_that_was_given_up_does_not_stand_in_the_way(&*make().await).await;
+    a_stretch_whose_job_was_given_up_is_passed_over_and_tried_again_later(&*make().await).await;
 }
 
 async fn rig_with_connector(rig: &dyn Rig) -> Arc<dyn Store> {
@@ -275,4 +277,63 @@ async fn who_is_busy_is_counted(rig: &dyn Rig) {
         store.busy().await.expect("counts").into_iter().map(|count| (count.state, count.jobs)).collect();
     busy.sort_by_key(|(state, _)| state.as_str());
     assert_eq!(busy, [(State::Running, 1), (State::WaitingRateLimit, 1)]);
+}
+
+async fn a_job_that_was_given_up_does_not_stand_in_the_way(rig: &dyn Rig) {
+    let store = rig_with_connector(rig).await;
+    let dead = Outcome::Dead { error: "no".to_owned() };
+    let trades = NewJob {
+        symbol: Some("BTC/USDT".to_owned()),
+        cursor: Cursor::over(minute_at(0), Some(minute_at(9))),
+        ..NewJob::new(binance(), JobType::TradesBackfill)
+    };
+    let first = store.add_job(&trades).await.expect("a job");
+    let (_, lease) = claim(&*store, "w").await;
+    let ended = store.finish(&lease, &dead).await.expect("given up");
+    assert_eq!((ended.id, ended.state, ended.status), (first.id, State::Dead, Status::Paused));
+    let connector = store.connector(binance()).await.expect("an answer").expect("it is there");
+    assert_eq!((connector.jobs_count, connector.active_jobs_count), (1, 0));
+    let second = store.add_job(&trades).await.expect("what is wanted later");
+    let error = store.run_job_now(first.id).await.expect_err("now there is another");
+    assert!(matches!(error, StoreError::AlreadyActive(id) if id == second.id), "{error}");
+    store.delete_job(second.id).await.expect("deleted");
+    let again = store.run_job_now(first.id).await.expect("it may be run again");
+    assert_eq!((again.status, again.state, again.attempts), (Status::Active, State::Queued, 0));
+    let (_, lease) = claim(&*store, "w").await;
+    store.finish(&lease, &dead).await.expect("given up");
+    let again = store.resume_job(first.id).await.expect("or resumed");
+    assert_eq!((again.status, again.state), (Status::Active, State::Idle));
+    store.delete_job(first.id).await.expect("deleted");
+    // What runs again and again keeps its place.
+    store.add_job(&hourly(binance(), "A")).await.expect("a job");
+    let (_, lease) = claim(&*store, "w").await;
+    let ended = store.finish(&lease, &dead).await.expect("given up");
+    assert_eq!((ended.state, ended.status), (State::Dead, Status::Active));
+    store.add_job(&hourly(binance(), "A")).await.expect_err("nobody adds a second beside it");
+}
+
+async fn a_stretch_whose_job_was_given_up_is_passed_over_and_tried_again_later(rig: &dyn Rig) {
+    let store = rig_with_connector(rig).await;
+    let series = minutes(binance(), "A");
+    for first in [0, 20, 40] {
+        store.put_candles(&series, &some_candles(first, 10, 1)).await.expect("stored");
+    }
+    let plan = async || {
+        let plan = crate::plan_gap(&*store, &series, span(0, 50)).await.expect("a plan");
+        assert_eq!(plan.missing, [span(10, 20), span(30, 40)]);
+        plan.added.map(|job| (job.cursor.since_ms, job.cursor.until_ms.expect("an end")))
+    };
+    let give_up = async || {
+        let (_, lease) = claim(&*store, "w").await;
+        store.finish(&lease, &Outcome::Dead { error: "no".to_owned() }).await.expect("given up").id
+    };
+    assert_eq!(plan().await, Some((minute_at(10), minute_at(20))));
+    let first = give_up().await;
+    assert_eq!(plan().await, Some((minute_at(30), minute_at(40))), "the next is not held up");
+    give_up().await;
+    assert_eq!(plan().await, None, "nobody is asked again at once");
+    rig.pass(SECOND * 7 * 3_600).await;
+    assert_eq!(plan().await, Some((minute_at(10), minute_at(20))), "some hours later one tries again");
+    let old = store.job(first).await.expect("an answer").expect("it can be looked at");
+    assert_eq!(old.status, Status::Deleted, "the new one stands for it");
 }

@@ -1,9 +1,10 @@
 //! Who works on what: claims, renewals, fences.
 
 use super::*;
+use crate::candles::Hole;
 use crate::connector::ConnectorPatch;
 use crate::error::StoreError;
-use crate::job::{Cursor, JobPatch, State, Status};
+use crate::job::{Cursor, JobFilter, JobPatch, Page, State, Status};
 use crate::store::{Outcome, PageSave};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -15,6 +16,7 @@ pub async fn all(make: &impl AsyncFn() -> Box<dyn Rig>) {
     one_job_goes_to_one_worker(&*make().await).await;
     what_is_not_renewed_is_taken_over(&*make().await).await;
     a_stale_holder_can_write_nothing(&*make().await).await;
+    an_end_may_be_said_twice(&*make().await).await;
     a_renewed_lease_goes_on(&*make().await).await;
     each_outcome_leaves_the_job_as_said(&*make().await).await;
     an_exchange_at_its_cap_lets_others_go(&*make().await).await;
@@ -116,7 +118,7 @@ async fn a_stale_holder_can_write_nothing(rig: &dyn Rig) {
     let series = minutes(binance(), "A");
     let cursor = Cursor { page: 9, ..Cursor::default() };
     let candles = some_candles(0, 3, 1);
-    let page = PageSave { cursor: &cursor, candles: &candles, holes: &[span(5, 6)] };
+    let page = PageSave { cursor: &cursor, candles: &candles, holes: &[Hole::absent(span(5, 6))] };
     let held = store.job(job.id).await.expect("an answer");
     for refused in [
         store.renew(&old).await.map(drop),
@@ -136,7 +138,37 @@ async fn a_stale_holder_can_write_nothing(rig: &dyn Rig) {
     assert_eq!(store.holes(&series).await.expect("an answer"), []);
     store.save_page(&new, &page).await.expect("the holder may");
     store.finish(&new, &Outcome::HandedBack).await.expect("the holder may");
-    let error = store.finish(&new, &Outcome::HandedBack).await.expect_err("once");
+    for refused in [store.renew(&new).await.map(drop), store.save_page(&new, &page).await.map(drop)] {
+        let error = refused.expect_err("it is in nobody's hands");
+        assert!(error.is_stale(), "{error}");
+    }
+}
+
+/// A store's answer may be lost on its way: whoever asks again is not told that another has the job.
+async fn an_end_may_be_said_twice(rig: &dyn Rig) {
+    let store = rig_with(rig, &["A"]).await;
+    for outcome in [
+        Outcome::Success { next_in: Some(SECOND * 60) },
+        Outcome::Failed { error: "no".to_owned(), retry_in: SECOND * 60 },
+        Outcome::WaitRateLimit { retry_after: SECOND * 60 },
+        Outcome::HandedBack,
+        Outcome::Success { next_in: None },
+    ] {
+        let (_, lease) = claim(&*store, "w").await;
+        let ended = store.finish(&lease, &outcome).await.expect("finished");
+        let again = store.finish(&lease, &outcome).await.expect("the same again");
+        assert_eq!(again, ended, "{outcome:?}");
+        let other = store.finish(&lease, &Outcome::Dead { error: "x".to_owned() }).await;
+        assert!(other.expect_err("something else").is_stale(), "what was said first holds");
+        assert_eq!(store.job(ended.id).await.expect("an answer"), Some(ended));
+        rig.pass(SECOND * 61).await;
+    }
+    let ended = store.jobs(&JobFilter::default(), Page::first(1)).await.expect("a list").remove(0);
+    store.resume_job(ended.id).await.expect("resumed");
+    let (_, lease) = claim(&*store, "w").await;
+    store.finish(&lease, &Outcome::HandedBack).await.expect("finished");
+    claim(&*store, "other").await;
+    let error = store.finish(&lease, &Outcome::HandedBack).await.expect_err("another has it");
     assert!(error.is_stale(), "{error}");
 }
 
@@ -282,7 +314,7 @@ async fn a_page_and_its_cursor_come_together(rig: &dyn Rig) {
     rig.pass(LEASE / 2).await;
     let cursor = Cursor { page: 1, last_ts: minute_at(2), ..Cursor::default() };
     let candles = some_candles(0, 3, 1);
-    let page = PageSave { cursor: &cursor, candles: &candles, holes: &[span(3, 5)] };
+    let page = PageSave { cursor: &cursor, candles: &candles, holes: &[Hole::unreachable(span(3, 5))] };
     let standing = store.save_page(&lease, &page).await.expect("saved");
     let now = store.now().await.expect("a time").get();
     assert!(
@@ -293,7 +325,7 @@ async fn a_page_and_its_cursor_come_together(rig: &dyn Rig) {
     assert_eq!((job.cursor, job.state), (cursor.clone(), State::Running));
     let series = minutes(binance(), "A");
     assert_eq!(store.candles(&series, span(0, 9), 100).await.expect("candles"), candles);
-    assert_eq!(store.holes(&series).await.expect("holes"), [span(3, 5)]);
+    assert_eq!(store.holes(&series).await.expect("holes"), [Hole::unreachable(span(3, 5))]);
     store.save_page(&lease, &page).await.expect("saved again");
     assert_eq!(store.candles(&series, span(0, 9), 100).await.expect("candles"), candles, "once");
     // One that has not closed: nothing of the page is saved.

@@ -9,7 +9,7 @@ use mongodb::bson::{Bson, Document, doc};
 
 use super::documents::{oid, whole};
 use super::{MongoStore, documents, fault};
-use crate::candles::{Coverage, Missing, Series, Span};
+use crate::candles::{Coverage, Hole, HoleKind, Missing, Series, Span};
 use crate::error::StoreError;
 use crate::id::Id;
 use crate::time::from_ms;
@@ -104,7 +104,7 @@ pub(super) async fn missing(
     span: Span,
     limit: u32,
 ) -> Result<Vec<Span>, StoreError> {
-    let holes = holes(store, series).await?;
+    let holes = holes(store, series).await?.into_iter().map(|hole| hole.span).collect();
     let now = store.server_now().await?;
     let mut missing = Missing::new(series.timeframe, span, holes, now, limit as usize);
     let fields = doc! { "_id": 0, "open_time": 1 };
@@ -119,16 +119,21 @@ pub(super) async fn missing(
     Ok(missing.end())
 }
 
-/// Merged by the server, so that two who note at once lose nothing: what touches the new one becomes one with it.
-pub(super) async fn note_hole(store: &MongoStore, series: &Series, span: Span) -> Result<(), StoreError> {
+/// Merged by the server, so that two who note at once lose nothing: what touches the new one, and is of its kind, becomes one
+/// with it. One without a kind was written before there were several.
+pub(super) async fn note_hole(store: &MongoStore, series: &Series, hole: Hole) -> Result<(), StoreError> {
     let old = doc! { "$ifNull": ["$holes", []] };
-    let (from, to) = (span.from.get(), span.to.get());
-    let touches = doc! { "$and": [{ "$lte": ["$$this.from", to] }, { "$gte": ["$$this.to", from] }] };
+    let (from, to, kind) = (hole.span.from.get(), hole.span.to.get(), hole.kind.as_str());
+    let kind_of = doc! { "$ifNull": ["$$this.kind", HoleKind::Absent.as_str()] };
+    let touches = doc! { "$and": [
+        { "$lte": ["$$this.from", to] }, { "$gte": ["$$this.to", from] }, { "$eq": [kind_of, kind] },
+    ] };
     let apart = doc! { "$filter": { "input": "$t.old", "cond": { "$not": [touches.clone()] } } };
     let touching = doc! { "$filter": { "input": "$t.old", "cond": touches } };
     let one = doc! {
         "from": { "$min": [from, { "$min": "$t.touching.from" }] },
         "to": { "$max": [to, { "$max": "$t.touching.to" }] },
+        "kind": kind,
     };
     let pipeline = vec![
         doc! { "$set": { "t.old": old } },
@@ -140,12 +145,15 @@ pub(super) async fn note_hole(store: &MongoStore, series: &Series, span: Span) -
     Ok(())
 }
 
-pub(super) async fn holes(store: &MongoStore, series: &Series) -> Result<Vec<Span>, StoreError> {
+pub(super) async fn holes(store: &MongoStore, series: &Series) -> Result<Vec<Hole>, StoreError> {
     let found = store.holes.find_one(of(series)).await.map_err(fault::error)?;
     let mut holes = Vec::new();
     for hole in found.iter().filter_map(|found| found.get_array("holes").ok()).flatten() {
-        let span = hole.as_document().and_then(|hole| whole(hole, "from").zip(whole(hole, "to")));
-        holes.extend(span.map(|(from, to)| Span { from: from_ms(from), to: from_ms(to) }));
+        let Some(hole) = hole.as_document() else { continue };
+        let Some((from, to)) = whole(hole, "from").zip(whole(hole, "to")) else { continue };
+        let said = hole.get_str("kind").unwrap_or_default();
+        let kind = HoleKind::ALL.into_iter().find(|kind| kind.as_str() == said).unwrap_or(HoleKind::Absent);
+        holes.push(Hole { span: Span { from: from_ms(from), to: from_ms(to) }, kind });
     }
     holes.sort_unstable();
     Ok(holes)

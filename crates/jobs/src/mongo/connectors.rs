@@ -1,5 +1,7 @@
 //! Connectors in their collection.
 
+use std::time::Duration;
+
 use catchment_model::Venue;
 use futures_util::TryStreamExt;
 use mongodb::bson::{Bson, DateTime, Document, doc};
@@ -161,14 +163,75 @@ pub(super) async fn set_system_limit(store: &MongoStore, limit: Option<RateLimit
     Ok(())
 }
 
+/// One document an exchange: `{"_id":"binance","symbols":["BTC/USDT",…],"updated_at":…}`.
+pub(super) async fn put_listing(
+    store: &MongoStore,
+    exchange: Venue,
+    symbols: &[String],
+) -> Result<(), StoreError> {
+    if symbols.is_empty() {
+        return Ok(());
+    }
+    let now = DateTime::from_millis(store.server_now().await?.get());
+    let listing = doc! { "_id": exchange.as_str(), "symbols": symbols, "updated_at": now };
+    let replace = store.listings.replace_one(doc! { "_id": exchange.as_str() }, listing).upsert(true);
+    replace.await.map_err(fault::error)?;
+    Ok(())
+}
+
+pub(super) async fn is_listed(
+    store: &MongoStore,
+    exchange: Venue,
+    symbol: &str,
+) -> Result<Option<bool>, StoreError> {
+    let only_it = doc! { "symbols": { "$elemMatch": { "$eq": symbol } } };
+    let find = store.listings.find_one(doc! { "_id": exchange.as_str() }).projection(only_it);
+    let found = find.await.map_err(fault::error)?;
+    Ok(found.map(|found| found.get_array("symbols").is_ok_and(|symbols| !symbols.is_empty())))
+}
+
+/// A job and the count of it are two writes. Somebody may be between them right now: only a difference that is the same a
+/// while later is mended, and only if nobody has counted meanwhile.
 pub(super) async fn recount(store: &MongoStore, exchange: Venue) -> Result<(), StoreError> {
+    let mut seen = compare(store, exchange).await?;
+    for _ in 0..RECOUNTS {
+        let Some((counted, there)) = seen.filter(|(counted, there)| counted != there) else { return Ok(()) };
+        tokio::time::sleep(BETWEEN_WRITES).await;
+        let again = compare(store, exchange).await?;
+        if again != seen {
+            seen = again;
+            continue;
+        }
+        let mut unchanged = tokens::of(exchange);
+        unchanged.extend(doc! { "jobs_count": counted.0, "active_jobs_count": counted.1 });
+        let set = doc! { "$set": { "jobs_count": there.0, "active_jobs_count": there.1 } };
+        store.connectors.update_one(unchanged, set).await.map_err(fault::error)?;
+        seen = compare(store, exchange).await?;
+    }
+    // It changes all the time; whoever counts next finds it.
+    Ok(())
+}
+
+/// Longer than the way from one write to the next.
+const BETWEEN_WRITES: Duration = Duration::from_millis(200);
+/// So often is it looked at.
+const RECOUNTS: u32 = 5;
+
+/// All and the active ones, as the connector has counted them and as they are.
+async fn compare(
+    store: &MongoStore,
+    exchange: Venue,
+) -> Result<Option<((i64, i64), (i64, i64))>, StoreError> {
+    // As it stands there: a count that was missed may have made it less than nothing.
+    let found = store.connectors.find_one(tokens::of(exchange)).await.map_err(fault::error)?;
+    let Some(found) = found else { return Ok(None) };
+    let stands = |key: &str| documents::whole(&found, key).unwrap_or_default();
     let count = async |filter: Document| store.jobs.count_documents(filter).await.map_err(fault::error);
     let of = exchange.as_str();
-    let jobs = count(doc! { "exchange_id": of, "status": { "$ne": "deleted" } }).await?;
+    let jobs = count(doc! { "exchange_id": of, "status": { "$in": ["active", "paused"] } }).await?;
     let active = count(doc! { "exchange_id": of, "status": "active" }).await?;
-    let set = doc! { "$set": { "jobs_count": jobs as i64, "active_jobs_count": active as i64 } };
-    store.connectors.update_one(tokens::of(exchange), set).await.map_err(fault::error)?;
-    Ok(())
+    let counted = (stands("jobs_count"), stands("active_jobs_count"));
+    Ok(Some((counted, (jobs as i64, active as i64))))
 }
 
 /// A job's status has changed.

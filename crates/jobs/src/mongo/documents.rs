@@ -147,8 +147,9 @@ pub(super) fn connector(document: &Document) -> Result<Connector, StoreError> {
         rate_limit_reset_at: read.moment("rate_limit_reset_at")?,
         rate_limit_saturated: read.count("rate_limit_saturated")?,
         last_job_run_time: read.maybe_moment("last_job_run_time"),
-        jobs_count: read.count("jobs_count")?,
-        active_jobs_count: read.count("active_jobs_count")?,
+        // Less than nothing, for as long as a count that was missed is not made good.
+        jobs_count: whole(document, "jobs_count").unwrap_or(0).max(0).unsigned_abs(),
+        active_jobs_count: whole(document, "active_jobs_count").unwrap_or(0).max(0).unsigned_abs(),
         max_concurrent_jobs: whole(document, "max_concurrent_jobs").and_then(|cap| cap.try_into().ok()),
         windows,
         updated_at: read.moment("updated_at")?,

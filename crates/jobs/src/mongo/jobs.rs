@@ -12,6 +12,7 @@ use super::documents::{oid, whole};
 use super::{MongoStore, candles, connectors, documents, fault};
 use crate::candles::Series;
 use crate::error::StoreError;
+use crate::events;
 use crate::id::Id;
 use crate::job::{Job, JobFilter, NewJob, Page, State, Status};
 use crate::store::{Lease, Outcome, PageSave, Standing, StateCount};
@@ -43,8 +44,15 @@ pub(super) async fn add(store: &MongoStore, new: &NewJob) -> Result<Job, StoreEr
         Err(error) if fault::is_duplicate(&error) => return Err(already_active(store, &job).await?),
         Err(error) => return Err(fault::error(error)),
     }
-    connectors::count_change(store, job.exchange_id, None, Status::Active).await?;
+    count(store, &job, None).await;
     Ok(job)
+}
+
+/// Keeps the connector's counts. What fails here does not undo what was done: it is told, and counted anew now and then.
+async fn count(store: &MongoStore, job: &Job, old: Option<Status>) {
+    if let Err(error) = connectors::count_change(store, job.exchange_id, old, job.status).await {
+        events::jobs_miscounted(job.exchange_id, &error);
+    }
 }
 
 /// Which one it is.
@@ -114,8 +122,11 @@ pub(super) async fn change(
 ) -> Result<Job, StoreError> {
     for _ in 0..TRIES {
         let Read { mut job, now, rev, slot } = read(store, id).await?.ok_or_else(&missing)?;
-        let old = job.status;
+        let (old, before) = (job.status, job.clone());
         change(&mut job, now)?;
+        if job == before {
+            return Ok(job);
+        }
         let has_slot = slot && job.state == State::Running;
         let document = documents::of_job(&job, rev + 1, has_slot);
         let unchanged = doc! { "_id": oid(id), "rev": rev };
@@ -127,9 +138,13 @@ pub(super) async fn change(
         if replaced.matched_count == 0 {
             continue;
         }
-        connectors::count_change(store, job.exchange_id, Some(old), job.status).await?;
-        if slot && !has_slot {
-            leave_slot(store, &job).await?;
+        // What was wanted is done; the rest is bookkeeping, and mends itself.
+        count(store, &job, Some(old)).await;
+        if slot
+            && !has_slot
+            && let Err(error) = leave_slot(store, &job).await
+        {
+            events::slot_kept(&job, &error);
         }
         return Ok(job);
     }

@@ -32,7 +32,7 @@ use mongodb::options::{ClientOptions, CollectionOptions, WriteConcern};
 use mongodb::{Client, Collection, Database};
 use tokio::time::Instant;
 
-use crate::candles::{Coverage, Series, Span};
+use crate::candles::{Coverage, Hole, Series, Span};
 use crate::connector::{Connector, ConnectorPatch, NamedWindow, NewConnector, RateLimit};
 use crate::error::StoreError;
 use crate::id::{Id, IdMaker};
@@ -48,6 +48,7 @@ const CONNECTORS: &str = "connectors";
 const JOBS: &str = "jobs";
 const CANDLES: &str = "candles";
 const HOLES: &str = "candle_holes";
+const LISTINGS: &str = "listings";
 const SETTINGS: &str = "catchment_settings";
 /// The index that serves the sort of a claim.
 const DUE: &str = "priority_1_due_at_1_exchange_id_1";
@@ -81,6 +82,7 @@ pub struct MongoStore {
     jobs: Collection<Document>,
     candles: Collection<Document>,
     holes: Collection<Document>,
+    listings: Collection<Document>,
     settings: Collection<Document>,
     ids: Mutex<IdMaker>,
     system_limit: Mutex<Option<(Instant, bool)>>,
@@ -118,6 +120,7 @@ impl MongoStore {
             jobs: collection(JOBS, &journalled),
             candles: collection(CANDLES, &journalled),
             holes: collection(HOLES, &journalled),
+            listings: collection(LISTINGS, &journalled),
             settings: collection(SETTINGS, &majority),
             ids: Mutex::new(IdMaker::new(rand::random())),
             system_limit: Mutex::new(None),
@@ -217,6 +220,14 @@ impl Connectors for MongoStore {
         tokens::give_back(self, grant, requests).await
     }
 
+    async fn put_listing(&self, exchange: Venue, symbols: &[String]) -> Result<(), StoreError> {
+        connectors::put_listing(self, exchange, symbols).await
+    }
+
+    async fn is_listed(&self, exchange: Venue, symbol: &str) -> Result<Option<bool>, StoreError> {
+        connectors::is_listed(self, exchange, symbol).await
+    }
+
     async fn recount(&self, exchange: Venue) -> Result<(), StoreError> {
         connectors::recount(self, exchange).await
     }
@@ -299,11 +310,11 @@ impl Candles for MongoStore {
         candles::missing(self, series, span, limit).await
     }
 
-    async fn note_hole(&self, series: &Series, span: Span) -> Result<(), StoreError> {
-        candles::note_hole(self, series, span).await
+    async fn note_hole(&self, series: &Series, hole: Hole) -> Result<(), StoreError> {
+        candles::note_hole(self, series, hole).await
     }
 
-    async fn holes(&self, series: &Series) -> Result<Vec<Span>, StoreError> {
+    async fn holes(&self, series: &Series) -> Result<Vec<Hole>, StoreError> {
         candles::holes(self, series).await
     }
 }

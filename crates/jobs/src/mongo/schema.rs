@@ -6,9 +6,10 @@ use super::{CANDLES, CONNECTORS, DUE, HOLES, JOBS, MongoStore, documents, fault}
 use crate::error::StoreError;
 
 /// The version this build writes.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
-/// Makes what is missing. Nothing happens to a database that is up to date.
+/// Makes what is missing; from 1 to 2, a job that was given up, and would not have run again by itself, makes room for another
+/// (its holes need not be touched: one without a kind is read as what it was). Nothing happens to a database that is up to date.
 pub(super) async fn migrate(store: &MongoStore) -> Result<(), StoreError> {
     let found = store.settings.find_one(doc! { "_id": "schema" }).await.map_err(fault::error)?;
     let found = found.and_then(|found| documents::whole(&found, "version")).unwrap_or(0);
@@ -22,6 +23,14 @@ pub(super) async fn migrate(store: &MongoStore) -> Result<(), StoreError> {
     for (collection, indexes) in indexes() {
         let command = doc! { "createIndexes": collection, "indexes": indexes };
         store.database.run_command(command).await.map_err(fault::error)?;
+    }
+    if (1..2).contains(&found) {
+        let dead = doc! { "state": "dead", "schedule.mode": "once", "status": "active" };
+        let rest = doc! { "$set": { "status": "paused" }, "$inc": { "rev": 1_i64 } };
+        store.jobs.update_many(dead, rest).await.map_err(fault::error)?;
+        for connector in super::connectors::list(store).await? {
+            super::connectors::recount(store, connector.exchange_id).await?;
+        }
     }
     let set = doc! { "$max": { "version": i64::from(VERSION) } };
     store.settings.update_one(doc! { "_id": "schema" }, set).upsert(true).await.map_err(fault::error)?;

@@ -4,7 +4,7 @@ use catchment_model::{Candle, UnixMs};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::rows;
-use crate::candles::{Coverage, Missing, Series, Span};
+use crate::candles::{Coverage, Hole, HoleKind, Missing, Series, Span};
 use crate::error::StoreError;
 use crate::time::from_ms;
 
@@ -75,7 +75,7 @@ pub(super) fn missing(
     limit: u32,
     now: UnixMs,
 ) -> Result<Vec<Span>, StoreError> {
-    let holes = holes(conn, series)?;
+    let holes = holes(conn, series)?.into_iter().map(|hole| hole.span).collect();
     let mut missing = Missing::new(series.timeframe, span, holes, now, limit as usize);
     if let Some(id) = find_series(conn, series)? {
         let find = "SELECT open_time FROM candles WHERE series = ?1 AND open_time >= ?2 AND open_time < ?3 \
@@ -91,26 +91,29 @@ pub(super) fn missing(
     Ok(missing.end())
 }
 
-pub(super) fn note_hole(conn: &Connection, series: &Series, span: Span) -> Result<(), StoreError> {
-    let id = make_series(conn, series)?;
-    // Those it touches become one with it.
-    let touching =
-        "DELETE FROM holes WHERE series = ?1 AND from_ms <= ?3 AND to_ms >= ?2 RETURNING from_ms, to_ms";
+pub(super) fn note_hole(conn: &Connection, series: &Series, hole: Hole) -> Result<(), StoreError> {
+    let (id, kind, span) = (make_series(conn, series)?, hole.kind.as_str(), hole.span);
+    // Those of its kind that it touches become one with it.
+    let touching = "DELETE FROM holes WHERE series = ?1 AND kind = ?4 AND from_ms <= ?3 AND to_ms >= ?2 \
+                    RETURNING from_ms, to_ms";
     let touched: Vec<(i64, i64)> = conn
         .prepare_cached(touching)?
-        .query_map(params![id, span.from.get(), span.to.get()], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .query_map(params![id, span.from.get(), span.to.get(), kind], |row| Ok((row.get(0)?, row.get(1)?)))?
         .collect::<Result<_, _>>()?;
     let from = touched.iter().map(|(from, _)| *from).fold(span.from.get(), i64::min);
     let to = touched.iter().map(|(_, to)| *to).fold(span.to.get(), i64::max);
-    conn.prepare_cached("INSERT INTO holes (series, from_ms, to_ms) VALUES (?1, ?2, ?3)")?
-        .execute(params![id, from, to])?;
+    conn.prepare_cached("INSERT INTO holes (series, kind, from_ms, to_ms) VALUES (?1, ?2, ?3, ?4)")?
+        .execute(params![id, kind, from, to])?;
     Ok(())
 }
 
-pub(super) fn holes(conn: &Connection, series: &Series) -> Result<Vec<Span>, StoreError> {
+pub(super) fn holes(conn: &Connection, series: &Series) -> Result<Vec<Hole>, StoreError> {
     let Some(id) = find_series(conn, series)? else { return Ok(Vec::new()) };
-    let find = "SELECT from_ms, to_ms FROM holes WHERE series = ?1 ORDER BY from_ms";
-    let read = |row: &rusqlite::Row<'_>| Ok(Span { from: rows::moment(row, 0)?, to: rows::moment(row, 1)? });
+    let find = "SELECT from_ms, to_ms, kind FROM holes WHERE series = ?1 ORDER BY from_ms, to_ms";
+    let read = |row: &rusqlite::Row<'_>| {
+        let span = Span { from: rows::moment(row, 0)?, to: rows::moment(row, 1)? };
+        Ok(Hole { span, kind: rows::named(row, 2, &HoleKind::ALL, HoleKind::as_str)? })
+    };
     Ok(conn.prepare_cached(find)?.query_map([id], read)?.collect::<Result<_, _>>()?)
 }
 

@@ -106,6 +106,36 @@ pub(super) fn set_system_limit(desk: &mut Desk<'_>, limit: Option<RateLimit>) ->
     Ok(())
 }
 
+pub(super) fn put_listing(
+    desk: &mut Desk<'_>,
+    exchange: Venue,
+    symbols: &[String],
+) -> Result<(), StoreError> {
+    if symbols.is_empty() {
+        return Ok(());
+    }
+    desk.conn.execute("DELETE FROM listings WHERE exchange_id = ?1", [exchange.as_str()])?;
+    let put = "INSERT OR IGNORE INTO listings (exchange_id, symbol) VALUES (?1, ?2)";
+    let mut put = desk.conn.prepare_cached(put)?;
+    for symbol in symbols {
+        put.execute(params![exchange.as_str(), symbol])?;
+    }
+    Ok(())
+}
+
+pub(super) fn is_listed(
+    conn: &Connection,
+    exchange: Venue,
+    symbol: &str,
+) -> Result<Option<bool>, StoreError> {
+    let any = "SELECT 1 FROM listings WHERE exchange_id = ?1 LIMIT 1";
+    if !conn.prepare_cached(any)?.exists([exchange.as_str()])? {
+        return Ok(None);
+    }
+    let find = "SELECT 1 FROM listings WHERE exchange_id = ?1 AND symbol = ?2";
+    Ok(Some(conn.prepare_cached(find)?.exists(params![exchange.as_str(), symbol])?))
+}
+
 pub(super) fn recount(desk: &mut Desk<'_>, exchange: Venue) -> Result<(), StoreError> {
     let count = "UPDATE connectors SET \
         jobs_count = (SELECT count(*) FROM jobs WHERE exchange_id = ?1 AND status <> 'deleted'), \

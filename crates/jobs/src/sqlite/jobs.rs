@@ -5,7 +5,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, params, params_from_ite
 
 use super::rows;
 use super::writer::Desk;
-use crate::candles::{Series, Span};
+use crate::candles::{Hole, Series};
 use crate::error::StoreError;
 use crate::id::Id;
 use crate::job::{Cursor, Job, JobFilter, NewJob, Page, Schedule, State};
@@ -100,7 +100,7 @@ pub(super) fn renew(desk: &mut Desk<'_>, lease: &Lease) -> Result<Standing, Stor
 pub(super) struct OwnPage {
     pub(super) cursor: Cursor,
     pub(super) candles: Vec<catchment_model::Candle>,
-    pub(super) holes: Vec<Span>,
+    pub(super) holes: Vec<Hole>,
 }
 
 pub(super) fn save_page(desk: &mut Desk<'_>, lease: &Lease, page: &OwnPage) -> Result<Standing, StoreError> {

@@ -32,7 +32,7 @@ use rusqlite::{Connection, ErrorCode};
 
 pub use host::{HostClock, Machine};
 
-use crate::candles::{Coverage, Series, Span};
+use crate::candles::{Coverage, Hole, Series, Span};
 use crate::connector::{Connector, ConnectorPatch, NamedWindow, NewConnector, RateLimit};
 use crate::error::StoreError;
 use crate::id::{Id, IdMaker};
@@ -246,6 +246,16 @@ impl Connectors for SqliteStore {
         self.write(move |desk| tokens::give_back(desk, &grant, requests)).await
     }
 
+    async fn put_listing(&self, exchange: Venue, symbols: &[String]) -> Result<(), StoreError> {
+        let symbols = symbols.to_vec();
+        self.write(move |desk| connectors::put_listing(desk, exchange, &symbols)).await
+    }
+
+    async fn is_listed(&self, exchange: Venue, symbol: &str) -> Result<Option<bool>, StoreError> {
+        let symbol = symbol.to_owned();
+        self.read(move |conn| connectors::is_listed(conn, exchange, &symbol)).await
+    }
+
     async fn recount(&self, exchange: Venue) -> Result<(), StoreError> {
         self.write(move |desk| connectors::recount(desk, exchange)).await
     }
@@ -354,12 +364,12 @@ impl Candles for SqliteStore {
         .await
     }
 
-    async fn note_hole(&self, series: &Series, span: Span) -> Result<(), StoreError> {
+    async fn note_hole(&self, series: &Series, hole: Hole) -> Result<(), StoreError> {
         let series = series.clone();
-        self.write(move |desk| candles::note_hole(desk.conn, &series, span)).await
+        self.write(move |desk| candles::note_hole(desk.conn, &series, hole)).await
     }
 
-    async fn holes(&self, series: &Series) -> Result<Vec<Span>, StoreError> {
+    async fn holes(&self, series: &Series) -> Result<Vec<Hole>, StoreError> {
         let series = series.clone();
         self.read(move |conn| candles::holes(conn, &series)).await
     }

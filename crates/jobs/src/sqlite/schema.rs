@@ -9,7 +9,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use crate::error::StoreError;
 
 /// What is to be done to come from one version to the next.
-const STEPS: &[&str] = &[VERSION_1];
+const STEPS: &[&str] = &[VERSION_1, VERSION_2];
 
 /// The version this build writes.
 pub(super) const VERSION: u32 = STEPS.len() as u32;
@@ -119,6 +119,29 @@ CREATE TABLE holes (
     to_ms INTEGER NOT NULL,
     PRIMARY KEY (series, from_ms)
 ) WITHOUT ROWID;
+";
+
+/// Holes say why there is nothing; what exchanges list is known; and a job that was given up, and would not have run again by
+/// itself, does not stand in the way of another.
+const VERSION_2: &str = "
+CREATE TABLE holes_2 (
+    series INTEGER NOT NULL REFERENCES series (id),
+    kind TEXT NOT NULL,
+    from_ms INTEGER NOT NULL,
+    to_ms INTEGER NOT NULL,
+    PRIMARY KEY (series, kind, from_ms)
+) WITHOUT ROWID;
+INSERT INTO holes_2 (series, kind, from_ms, to_ms) SELECT series, 'absent', from_ms, to_ms FROM holes;
+DROP TABLE holes;
+ALTER TABLE holes_2 RENAME TO holes;
+
+CREATE TABLE listings (
+    exchange_id TEXT NOT NULL,
+    symbol TEXT NOT NULL,
+    PRIMARY KEY (exchange_id, symbol)
+) WITHOUT ROWID;
+
+UPDATE jobs SET status = 'paused' WHERE state = 'dead' AND interval_ms IS NULL AND status = 'active';
 ";
 
 /// Brings the file up to date. Nothing happens to one that is.

@@ -156,6 +156,7 @@ impl JobHandler for Backfill {
             cursor.page += 1;
             cursor.last_ts = minute_at((page as i64 + 1) * PAGE - 1);
             debug_assert_eq!(work.job().timeframe, Some(Timeframe::M1));
+            self.note("try", fence, page);
             match work.save(cursor, &candles, &[]).await {
                 Ok(()) => self.note("saved", fence, page),
                 Err(RunError::Store(error @ StoreError::Stale { .. })) => {

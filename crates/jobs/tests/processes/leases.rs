@@ -110,6 +110,21 @@ fn check_saves(lines: &[Line], pages: u64) {
     assert!(saved.values().is_sorted(), "a page was saved under an older fence than the one before it");
 }
 
+/// How often somebody tried to save a page after another had begun under a later fence. None of them was taken.
+fn stale_tries(lines: &[Line]) -> usize {
+    let mut newest = 0;
+    let mut tried = Vec::new();
+    for line in lines {
+        newest = newest.max(line.fence);
+        if line.what == "try" && line.fence < newest {
+            tried.push((line.fence, line.page));
+        }
+        let is_taken = line.what == "saved" && tried.contains(&(line.fence, line.page));
+        assert!(!is_taken, "page {} was saved under the stale fence {}", line.page, line.fence);
+    }
+    tried.len()
+}
+
 async fn stopped_past_its_lease(place: &Place, cycles: u32) {
     let pages = u64::from(cycles) * 12 + 20;
     let (store, id) = prepare(place).await;
@@ -145,31 +160,40 @@ async fn stopped_past_its_lease(place: &Place, cycles: u32) {
     let lines = read_logs(place, 3);
     let refused = lines.iter().filter(|line| line.what == "refused").count();
     let saved = store.job(id).await.unwrap().unwrap().cursor.page;
+    let stale = stale_tries(&lines);
     println!(
-        "{taken_over} take-overs, {in_a_transaction} stopped within a transaction, {refused} writes refused, {saved} pages"
+        "{taken_over} take-overs, {in_a_transaction} stopped within a transaction, {stale} stale writes tried, {refused} told \
+         so, {saved} pages"
     );
+    assert_eq!(taken_over, cycles);
+    // Otherwise nothing was shown.
+    assert!(!is_long() || (stale >= cycles as usize / 10 && refused > 0), "{stale} tried, {refused} told so");
     check_saves(&lines, saved);
     check_candles(&*store, saved, LastPage::MayBeUnderWay).await;
 }
 
 async fn killed_at_random(place: &Place, kills: u32, pages: u64) {
     let (store, id) = prepare(place).await;
-    let more = [("CHILD_PAGES", pages.to_string()), ("CHILD_PAUSE_MS", "2".to_owned())];
+    // Slow enough that it is not through before the last kill.
+    let pause_ms = if is_long() { "20" } else { "50" };
+    let more = [("CHILD_PAGES", pages.to_string()), ("CHILD_PAUSE_MS", pause_ms.to_owned())];
     let spawn = |child: usize| start("backfill", &place.name, &place.log(child), &more);
     let mut children: Vec<Running> = (0..3).map(spawn).collect();
     let mut rng = StdRng::seed_from_u64(1);
     let (mut killed, mut killed_at) = (0, Vec::new());
     while killed < kills {
+        // While somebody who lives works on it.
+        let holder = |job: &catchment_jobs::Job| {
+            let by = job.lock.locked_by.clone().unwrap_or_default();
+            children.iter().position(|child| by.contains(&format!("-{}-", child.0.id())))
+        };
+        let is_held = |job: &catchment_jobs::Job| job.state == State::Success || holder(job).is_some();
+        until(&*store, id, Duration::from_secs(60), is_held).await.expect("somebody takes it");
         pause(Duration::from_millis(rng.random_range(50..400))).await;
-        let job = store.job(id).await.unwrap().unwrap();
-        if job.state == State::Success {
-            break;
-        }
+        let held = holder(&store.job(id).await.unwrap().unwrap()).expect("it is not through yet");
         // Mostly whoever holds it, now and then somebody else.
-        let holder = job.lock.locked_by.unwrap_or_default();
-        let held = children.iter().position(|child| holder.contains(&format!("-{}-", child.0.id())));
-        let at = held.filter(|_| rng.random_range(0..4) > 0).unwrap_or(rng.random_range(0..3));
-        if held == Some(at) {
+        let at = if rng.random_range(0..4) > 0 { held } else { rng.random_range(0..3) };
+        if held == at {
             killed_at.push(now().as_millis() as u64);
         }
         children[at].kill();
@@ -195,6 +219,8 @@ async fn killed_at_random(place: &Place, kills: u32, pages: u64) {
         "{killed} kills, {pages} pages, {} fetched again, {refused} writes refused, slowest take-over {slowest} ms",
         fetched - pages
     );
+    assert_eq!(killed, kills);
+    assert!(killed_at.len() >= kills as usize / 2, "{} of {kills} met the one at work", killed_at.len());
     assert!(fetched <= pages + u64::from(killed) + refused, "at most one page a kill is fetched again");
     assert!(u128::from(slowest) <= LEASE.as_millis() + 5_000, "a take-over took {slowest} ms");
 }

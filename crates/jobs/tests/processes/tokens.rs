@@ -15,6 +15,7 @@ async fn four_processes_share_one_budget(
     period: Duration,
     seconds: u64,
     used_min: f64,
+    tokens_min: usize,
 ) {
     // Made before the children come, so that all begin at once.
     drop(open(&place.name).await);
@@ -51,6 +52,7 @@ async fn four_processes_share_one_budget(
         arrived.len(),
         100.0 * used
     );
+    assert!(arrived.len() >= tokens_min, "{} tokens, and it should be {tokens_min}", arrived.len());
     assert!(worst_left <= limit as usize, "{worst_left} left within {period:?}, and {limit} may");
     assert!(!is_long() || worst <= limit as usize, "{worst} arrived within {period:?}, and {limit} may");
     assert!(used >= used_min, "{:.1} % of the limit was used", 100.0 * used);
@@ -72,15 +74,18 @@ async fn four_processes_on_one_file_never_exceed_the_limit() {
     let place = Place::sqlite();
     // The short form shares its machine with other tests: how much is used is the long form's question.
     match is_long() {
-        true => four_processes_share_one_budget(&place, 5_000, Duration::from_secs(5), 57, 0.95).await,
-        false => four_processes_share_one_budget(&place, 200, Duration::from_secs(1), 5, 0.1).await,
+        true => {
+            four_processes_share_one_budget(&place, 5_000, Duration::from_secs(5), 57, 0.95, 50_000).await;
+        }
+        false => four_processes_share_one_budget(&place, 200, Duration::from_secs(1), 5, 0.1, 200).await,
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn four_processes_on_one_file_and_a_short_period() {
     if is_long() {
-        four_processes_share_one_budget(&Place::sqlite(), 1_000, Duration::from_secs(1), 55, 0.90).await;
+        four_processes_share_one_budget(&Place::sqlite(), 1_000, Duration::from_secs(1), 55, 0.90, 40_000)
+            .await;
     }
 }
 
@@ -88,7 +93,9 @@ async fn four_processes_on_one_file_and_a_short_period() {
 async fn four_processes_on_one_mongod_never_exceed_the_limit() {
     let place = Place::mongo();
     match is_long() {
-        true => four_processes_share_one_budget(&place, 5_000, Duration::from_secs(5), 57, 0.95).await,
-        false => four_processes_share_one_budget(&place, 200, Duration::from_secs(1), 5, 0.1).await,
+        true => {
+            four_processes_share_one_budget(&place, 5_000, Duration::from_secs(5), 57, 0.95, 50_000).await;
+        }
+        false => four_processes_share_one_budget(&place, 200, Duration::from_secs(1), 5, 0.1, 200).await,
     }
 }
