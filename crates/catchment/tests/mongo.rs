@@ -362,11 +362,7 @@ async fn the_mock_goes_wrong_in_all_five_ways_and_is_found_under_the_recorders_o
     let cellar = Cellar::open(Going::Killed).await;
     let site = Site::new(&(cellar.config() + "[api]\nlisten = \"127.0.0.1:0\"\n"));
     let mut command = std::process::Command::new(&*BINARY);
-    command
-        .arg("run")
-        .arg("-c")
-        .arg(site.beside("catchment.toml"))
-        .args(["--mock", "--for", "24s", "--json"]);
+    command.current_dir(site.beside(".")).args(["run", "--mock", "--for", "24s", "--json"]);
     command.args(["--mock-gap-every", "40", "--mock-disconnect-every", "115", "--mock-silence-ms", "8000"]);
     command.args(["--mock-mongo-down-ms", "3000", "--mock-binary-rate", "0.05"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

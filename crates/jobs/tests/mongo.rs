@@ -405,7 +405,7 @@ async fn an_end_whose_answer_was_lost_is_no_lost_lease() {
     connect(&*rig.store, binance(), 20, SECOND).await;
     rig.store.add_job(&history(binance(), "A")).await.unwrap();
     let (_, lease) = claim(&*rig.store, "w").await;
-    let unsure = doc! { "writeConcernError": { "code": 91, "errmsg": "it is going away" } };
+    let unsure = doc! { "writeConcernError": { "code": 64, "errmsg": "waiting for replication timed out" } };
     rig.fail_next("jobs", unsure).await;
     let outcome = Outcome::Success { next_in: None };
     let error = rig.store.finish(&lease, &outcome).await.expect_err("nobody knows");
