@@ -378,7 +378,7 @@ async fn spans_of_days_bring_every_event_once_and_those_without_a_date() {
 }
 
 /// The long form: 188,000 events at the declared limit.
-async fn walk_at_the_limit(walk: Walk, latency_ms: f64) {
+async fn walk_at_the_limit(walk: Walk, latency_ms: f64, used_min: f64) {
     let events = if is_long() { 188_000 } else { 4_000 };
     let faults = Faults { latency_ms, ..Faults::default() };
     let site = Site::start_with(Walk::roll(events), false, faults).await;
@@ -408,19 +408,20 @@ async fn walk_at_the_limit(walk: Walk, latency_ms: f64) {
         used * 100.0
     );
     if is_long() {
-        assert!(used >= 0.95, "{used}");
+        assert!(used >= used_min, "{used}");
         assert!(late < early + (10 << 10), "memory grew from {early} to {late} KiB");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_walk_uses_what_is_allowed() {
-    walk_at_the_limit(Walk::Keyset, 0.0).await;
+    walk_at_the_limit(Walk::Keyset, 0.0, 0.95).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_walk_in_several_spans_uses_what_is_allowed_of_a_venue_that_is_80_ms_away() {
-    walk_at_the_limit(Walk::Spans, 80.0).await;
+    // The last spans to be walked are fewer than the round trips that fit into the limit.
+    walk_at_the_limit(Walk::Spans, 80.0, 0.93).await;
 }
 
 fn resident_kib(pid: u32) -> Option<u64> {
