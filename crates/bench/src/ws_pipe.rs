@@ -46,6 +46,7 @@ pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
             tape: PeerTape::trades(sparse, false),
             channel: "trades",
             connections: SPARSE_CONNECTIONS,
+            keeps_books: true,
             tempo: Tempo::Sparse(SPARSE_RATE),
             against: vec![Against::Discarding(0.5)],
             peer: None,
@@ -55,6 +56,7 @@ pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
             tape: PeerTape::trades(TRADES, true),
             channel: "agg_trades",
             connections: 1,
+            keeps_books: true,
             tempo: Tempo::Saturated(64),
             against: vec![Against::Discarding(0.08), Against::Values(3.0)],
             peer: Some(("file", PeerTape::trades(PEER_LINES, true), 10.0)),
@@ -64,8 +66,19 @@ pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
             tape: PeerTape::depth(DEPTHS),
             channel: "book_delta",
             connections: 1,
+            keeps_books: false,
             tempo: Tempo::Saturated(16),
             against: vec![Against::Discarding(0.08)],
+            peer: None,
+        },
+        Show {
+            what: "depth, with its book kept",
+            tape: PeerTape::depth(DEPTHS),
+            channel: "book_delta",
+            connections: 1,
+            keeps_books: true,
+            tempo: Tempo::Saturated(16),
+            against: vec![],
             peer: Some(("depth_file", PeerTape::depth(PEER_LINES), 15.0)),
         },
         Show {
@@ -73,6 +86,7 @@ pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
             tape: PeerTape::deep(DEEP),
             channel: "book_delta",
             connections: 1,
+            keeps_books: false,
             tempo: Tempo::Saturated(16),
             against: vec![Against::Values(5.0)],
             peer: None,
@@ -98,6 +112,7 @@ struct Show {
     tape: PeerTape,
     channel: &'static str,
     connections: usize,
+    keeps_books: bool,
     tempo: Tempo,
     against: Vec<Against>,
     /// The mode of cryptofeed's side, its tape, and how many times its messages a second are wanted.
@@ -123,7 +138,9 @@ impl Show {
             let duel = Duel { what: self.what, unit: "messages", ours, theirs, goal: Goal::AtLeast(goal) };
             report.duel(rounds, duel)?;
         }
-        report.figure("written, by the wall clock", crate::median(&mut walls), "messages/s");
+        if !walls.is_empty() {
+            report.figure("written, by the wall clock", crate::median(&mut walls), "messages/s");
+        }
         let Some((mode, tape, goal)) = &self.peer else { return Ok(()) };
         tape.write(dir, false)?;
         let Some(mut peer) = Peer::cryptofeed(args, mode, dir)? else { return Ok(()) };
@@ -200,8 +217,8 @@ impl Show {
         let config = dir.join("catchment.toml");
         let text = format!(
             "data_dir = {data:?}\ndescriptors_dir = {descriptors:?}\n[api]\nlisten = \"127.0.0.1:0\"\n\
-             [[streams]]\nvenue = \"tape\"\nsymbols = {symbols:?}\nchannels = [{:?}]\n",
-            self.channel
+             [[streams]]\nvenue = \"tape\"\nsymbols = {symbols:?}\nchannels = [{:?}]\nbooks = {}\n",
+            self.channel, self.keeps_books
         );
         File::create(&config)?.write_all(text.as_bytes())?;
         Ok(config)

@@ -49,6 +49,7 @@ pub(crate) fn start(
         intake,
         clock: Arc::clone(clock),
         settings: StreamSettings {
+            keeps_books: config.keeps_books,
             snapshot_interval: config.snapshot_interval,
             depth: config.snapshot_depth,
             through_values: config.through_values,

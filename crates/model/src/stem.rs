@@ -19,7 +19,7 @@ pub struct Stem {
     source: Box<str>,
     /// `,"received_at_ms":…,"payload":`
     before_payload: Vec<u8>,
-    /// `","received_at_ns":…,"source":"…"}` and the newline.
+    /// `,"id":"000000000000-0000000000000000","received_at_ns":…,"source":"…"}` and the newline.
     end: Vec<u8>,
 }
 
@@ -118,9 +118,7 @@ impl Stem {
         out.extend_from_slice(&self.before_payload);
         let payload = out.len() - start;
         out.extend_from_slice(leaf.payload.as_bytes());
-        out.extend_from_slice(Envelope::BEFORE_ID.as_bytes());
-        let id = out.len() - start;
-        out.extend_from_slice(NO_ID);
+        let id = out.len() - start + Envelope::BEFORE_ID.len();
         out.extend_from_slice(&self.end);
         LineParts {
             exchange: middle + BEFORE_EXCHANGE.len(),
@@ -146,6 +144,8 @@ impl Stem {
         self.before_payload.extend_from_slice(ms.as_bytes());
         self.before_payload.extend_from_slice(br#","payload":"#);
         self.end.clear();
+        self.end.extend_from_slice(Envelope::BEFORE_ID.as_bytes());
+        self.end.extend_from_slice(NO_ID);
         self.end.extend_from_slice(br#"","received_at_ns":"#);
         self.end.extend_from_slice(ns.as_bytes());
         self.end.extend_from_slice(br#","source":""#);

@@ -65,6 +65,7 @@ const KEYS: &[Key] = &[
     optional("[[streams]]", "venue", r#""binance""#, "a venue that streams; `catchment venues` lists them. Several blocks of one venue are taken together"),
     optional("[[streams]]", "symbols", r#"["BTC/USDT"]"#, "what is recorded of it: BASE/QUOTE, or the venue's own id where it has no such names"),
     optional("[[streams]]", "channels", r#"["trades", "book_delta"]"#, "which of its channels; `catchment venues` lists them"),
+    optional("[[streams]]", "books", "true", "whether order books are kept, proved by the venue's checksums and written whole; false: changes are recorded and their numbers followed, at less cost. A venue's books are kept if one of its blocks wants them"),
     optional("[[streams]]", "snapshot_interval_s", "60", "whole books are written to the channel orderbook this often, and after each new beginning"),
     optional("[[streams]]", "snapshot_depth", "5000", "levels a side in these"),
     key("[store]", "kind", r#""sqlite""#, "where connectors, jobs and candles are kept: sqlite (a file; several processes of one machine) | mongo (a server; several machines)"),

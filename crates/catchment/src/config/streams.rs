@@ -18,6 +18,7 @@ pub(crate) struct StreamConfig {
     pub(crate) descriptor: Descriptor,
     pub(crate) endpoints: Endpoints,
     pub(crate) wanted: Vec<Wanted>,
+    pub(crate) keeps_books: bool,
     pub(crate) snapshot_interval: Duration,
     pub(crate) snapshot_depth: usize,
     pub(crate) speed: Speed,
@@ -49,6 +50,7 @@ impl StreamConfig {
             descriptor,
             endpoints,
             wanted,
+            keeps_books: usual.books,
             snapshot_interval: Duration::from_secs(usual.snapshot_interval_s),
             snapshot_depth: usual.snapshot_depth as usize,
             secrets: None,
@@ -64,6 +66,7 @@ pub(super) struct StreamToml {
     venue: String,
     symbols: Vec<String>,
     channels: Vec<String>,
+    books: bool,
     snapshot_interval_s: u64,
     snapshot_depth: u64,
 }
@@ -74,6 +77,7 @@ impl Default for StreamToml {
             venue: "binance".to_owned(),
             symbols: vec!["BTC/USDT".to_owned()],
             channels: vec!["trades".to_owned(), "book_delta".to_owned()],
+            books: true,
             snapshot_interval_s: 60,
             snapshot_depth: 5_000,
         }
@@ -157,6 +161,7 @@ pub(super) fn check(
         match checked.iter_mut().find(|known| known.descriptor.id() == descriptor.id()) {
             Some(known) => {
                 known.wanted.extend(wanted);
+                known.keeps_books |= block.books;
                 known.snapshot_interval = known.snapshot_interval.min(interval);
                 known.snapshot_depth = known.snapshot_depth.max(depth);
             }
@@ -172,6 +177,7 @@ pub(super) fn check(
                     descriptor: descriptor.clone(),
                     endpoints: endpoints.map_err(|error| ConfigError::whole(error.to_string()))?,
                     wanted,
+                    keeps_books: block.books,
                     snapshot_interval: interval,
                     snapshot_depth: depth,
                     speed,

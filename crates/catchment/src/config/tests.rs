@@ -159,8 +159,18 @@ fn blocks_of_one_venue_are_taken_together() {
     .unwrap();
     let [binance] = &config.streams[..] else { panic!("{:?}", config.streams) };
     assert_eq!((binance.wanted.len(), binance.snapshot_interval.as_secs()), (3, 5));
+    assert!(binance.keeps_books);
     assert_eq!((binance.endpoints.url("stream"), binance.speed.max_inflight), ("ws://127.0.0.1:1", 7));
     assert!(config.venues.is_empty(), "it is not polled");
+}
+
+#[test]
+fn books_are_kept_unless_no_block_of_the_venue_wants_them() {
+    let keeps = |blocks: &[bool]| {
+        let block = |books: &bool| format!("[[streams]]\nvenue = 'okx'\nbooks = {books}\n");
+        checked(&blocks.iter().map(block).collect::<String>()).unwrap().streams[0].keeps_books
+    };
+    assert!(!keeps(&[false]) && keeps(&[false, true]) && keeps(&[true, false]));
 }
 
 #[test]

@@ -156,7 +156,7 @@ impl Core {
             });
         }
         for place in places.clone() {
-            let Some(plan) = &of(place).book else { continue };
+            let Some(plan) = of(place).book.as_ref().filter(|_| settings.keeps_books) else { continue };
             // Snapshots of many books are spread over the interval.
             let share = settings.snapshot_interval.mul_f64((place % 64) as f64 / 64.0);
             let instrument = &route.table[place].instrument;

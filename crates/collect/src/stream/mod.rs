@@ -60,6 +60,8 @@ pub use self::venue::{StreamError, StreamTask, stream, try_socket};
 /// What may be set.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StreamSettings {
+    /// Books are kept, proved and written whole. Otherwise their changes are recorded like any other message.
+    pub keeps_books: bool,
     /// Whole books are written this often, and after each new beginning.
     pub snapshot_interval: Duration,
     /// Levels a side in these.
@@ -95,6 +97,7 @@ pub struct StreamSettings {
 impl Default for StreamSettings {
     fn default() -> Self {
         Self {
+            keeps_books: true,
             snapshot_interval: Duration::from_secs(60),
             depth: 5_000,
             summary_interval: Duration::from_secs(60),

@@ -3,13 +3,15 @@
 //! The protocol is tungstenite's; this puts it on tokio's sockets. Reading may be given up at any point and resumed: what
 //! has come of a frame stays in the buffer. A text frame that is not UTF-8 is told and costs only itself.
 //!
-//! What almost every frame is, a text that stands in the buffer whole, is cut out of it here. Everything else (pings,
-//! pieces, goodbyes, what is too large or against the rules) is handed to tungstenite, one frame at a time.
+//! What almost every frame is, a text that stands in the buffer whole, is cut out of it here, with all those that stand
+//! behind it. Everything else (pings, pieces, goodbyes, what is too large or against the rules) is handed to tungstenite,
+//! one frame at a time.
 //!
 //! Pongs are sent by tungstenite, with the ping's own bytes, while we read. Nothing is compressed: no venue here insists.
 
 use std::io::{self, Read, Write};
 use std::pin::Pin;
+use std::str::Utf8Error;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -37,6 +39,8 @@ const READ_MIN: usize = 16 << 10;
 const READ_MAX: usize = 256 << 10;
 /// A longer text is put together by tungstenite.
 const CUT_MAX: usize = 256 << 10;
+/// A run of texts is not continued beyond this.
+const RUN_MAX: usize = 32 << 10;
 /// What tungstenite is handed at once. It clears as much memory each time, so it is small.
 const READ_BUFFER: usize = 8 << 10;
 /// What may wait to be written: a venue that reads nothing is given up when it is more.
@@ -53,7 +57,9 @@ pub(crate) struct Socket {
 /// What came.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// Text.
+    /// Texts that came one behind the other.
+    Run(Run),
+    /// A text that came in pieces.
     Text(Utf8Bytes),
     /// So many bytes that no venue sends.
     Binary(usize),
@@ -65,6 +71,25 @@ pub(crate) enum Frame {
     Pong,
     /// The venue says goodbye.
     Close(String),
+}
+
+/// Whole text frames, one behind the other, as they came: cut out together, for each on its own costs as much as reading it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    frames: Bytes,
+    /// Where the next one begins.
+    at: usize,
+}
+
+impl Run {
+    /// The next text, unless it is not UTF-8; nothing after the last.
+    #[inline]
+    pub(crate) fn next_text(&mut self) -> Option<Result<&str, Utf8Error>> {
+        let rest = &self.frames[self.at..];
+        let (head, len) = frame_bounds(rest)?;
+        self.at += head + len;
+        Some(std::str::from_utf8(&rest[head..head + len]))
+    }
 }
 
 /// Why there is no connection.
@@ -225,7 +250,7 @@ impl Socket {
     pub(crate) fn try_frame(&mut self) -> Option<Result<Frame, Error>> {
         loop {
             match self.ws.get_mut().cut() {
-                Cut::Text(text) => return Some(Ok(as_text(text))),
+                Cut::Texts(frames) => return Some(Ok(Frame::Run(Run { frames, at: 0 }))),
                 Cut::Other => {}
                 Cut::More => match self.ws.get_mut().read_ahead() {
                     Ok(()) => continue,
@@ -303,10 +328,6 @@ impl Socket {
     }
 }
 
-fn as_text(bytes: Bytes) -> Frame {
-    Utf8Bytes::try_from(bytes).map_or(Frame::NotUtf8, Frame::Text)
-}
-
 /// tokio's socket as tungstenite wants it: what would have to wait is `WouldBlock`, and the task is woken when it is time.
 /// It is given no more than one frame at a time, so that the others can be cut out of what was read.
 struct Pipe {
@@ -335,8 +356,8 @@ enum Granted {
 
 /// What stands at the beginning of what was read.
 enum Cut {
-    /// A text, taken out.
-    Text(Bytes),
+    /// Whole text frames, taken out.
+    Texts(Bytes),
     /// Something for tungstenite.
     Other,
     /// Not enough to tell.
@@ -372,17 +393,15 @@ impl Pipe {
         !matches!(self.granted, Granted::Bytes(0))
     }
 
-    /// Looks at the next frame. A text is taken out; what is not ours is granted to tungstenite.
+    /// Looks at the next frame. A text is taken out, and those behind it; what is not ours is granted to tungstenite.
     #[inline]
     fn cut(&mut self) -> Cut {
         if self.owes() || self.is_over {
             return Cut::Other;
         }
         let Some((head, len)) = frame_bounds(&self.ahead) else { return Cut::More };
-        let first = self.ahead[0];
-        // Whole, with no bit set that means something else, and not masked.
-        let is_text = first == 0x81 && self.ahead[1] < 0x80 && len <= CUT_MAX && !self.in_pieces;
-        if !is_text {
+        if !is_text(&self.ahead, len) || self.in_pieces {
+            let first = self.ahead[0];
             let (is_final, kind) = (first & 0x80 != 0, first & 0x0f);
             if kind < 0x8 {
                 self.in_pieces = !is_final;
@@ -390,11 +409,18 @@ impl Pipe {
             self.granted = Granted::Bytes(head.saturating_add(len));
             return Cut::Other;
         }
-        if self.ahead.len() < head + len {
+        let mut end = head + len;
+        if self.ahead.len() < end {
             return Cut::More;
         }
-        self.ahead.advance(head);
-        Cut::Text(self.ahead.split_to(len).freeze())
+        while end < RUN_MAX {
+            let rest = &self.ahead[end..];
+            match frame_bounds(rest) {
+                Some((head, len)) if is_text(rest, len) && rest.len() >= head + len => end += head + len,
+                _ => break,
+            }
+        }
+        Cut::Texts(self.ahead.split_to(end).freeze())
     }
 
     /// Reads behind what is there. At the end of the stream nothing more is cut, and tungstenite is told.
@@ -476,6 +502,12 @@ fn head_len(bytes: &[u8], matched: &mut usize) -> usize {
     bytes.len()
 }
 
+/// Whether a frame is a text in one piece, with no bit set that means something else, not masked, and not too long for us.
+#[inline]
+fn is_text(frame: &[u8], len: usize) -> bool {
+    frame[0] == 0x81 && frame[1] < 0x80 && len <= CUT_MAX
+}
+
 /// How long the head of a frame and what follows it are, as far as that has come.
 #[inline]
 fn frame_bounds(bytes: &[u8]) -> Option<(usize, usize)> {
@@ -530,6 +562,24 @@ mod tests {
         poll_fn(|cx| socket.poll_frame(cx)).await
     }
 
+    /// The next so many, each by itself.
+    async fn next_few(socket: &mut Socket, count: usize) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        while frames.len() < count {
+            frames.extend(each(next(socket).await.unwrap()));
+        }
+        frames
+    }
+
+    fn each(frame: Frame) -> Vec<Frame> {
+        let Frame::Run(mut run) = frame else { return vec![frame] };
+        let mut frames = Vec::new();
+        while let Some(text) = run.next_text() {
+            frames.push(text.map_or(Frame::NotUtf8, |text| Frame::Text(text.into())));
+        }
+        frames
+    }
+
     #[tokio::test]
     async fn frames_of_all_kinds_come_and_pings_are_answered_with_their_own_bytes() {
         let (listener, url) = listener().await;
@@ -547,10 +597,7 @@ mod tests {
         };
         let client = async {
             let mut socket = dialer().dial(&url).await.unwrap();
-            let mut frames = Vec::new();
-            for _ in 0..4 {
-                frames.push(next(&mut socket).await.unwrap());
-            }
+            let mut frames = next_few(&mut socket, 4).await;
             socket.send("hello".to_owned()).unwrap();
             frames.push(next(&mut socket).await.unwrap());
             assert!(next(&mut socket).await.is_err(), "after the goodbye there is nothing");
@@ -574,10 +621,10 @@ mod tests {
         };
         let client = async {
             let mut socket = dialer().dial(&url).await.unwrap();
-            (next(&mut socket).await.unwrap(), next(&mut socket).await.unwrap())
+            next_few(&mut socket, 2).await
         };
         let (_tcp, frames) = tokio::join!(server, client);
-        assert_eq!(frames, (Frame::NotUtf8, Frame::Text(Utf8Bytes::from_static("ok"))));
+        assert_eq!(frames, [Frame::NotUtf8, Frame::Text(Utf8Bytes::from_static("ok"))]);
     }
 
     /// Brings these pieces, one at a read, with nothing between any two. Takes whatever is written.
@@ -693,8 +740,9 @@ mod tests {
             match socket.poll_frame(&mut Context::from_waker(Waker::noop())) {
                 Poll::Pending => {}
                 Poll::Ready(Ok(frame)) => {
-                    told.push(format!("{frame:?}"));
-                    if let Frame::Close(_) = frame {
+                    let is_last = matches!(frame, Frame::Close(_));
+                    told.extend(each(frame).iter().map(|frame| format!("{frame:?}")));
+                    if is_last {
                         return told;
                     }
                 }
@@ -812,11 +860,7 @@ mod tests {
         };
         let client = async {
             let mut socket = dialer().dial(&url).await.unwrap();
-            let mut frames = Vec::new();
-            for _ in 0..3 {
-                frames.push(next(&mut socket).await.unwrap());
-            }
-            frames
+            next_few(&mut socket, 3).await
         };
         let (_tcp, frames) = tokio::join!(server, client);
         let text = |text: &'static str| Frame::Text(Utf8Bytes::from_static(text));

@@ -127,6 +127,26 @@ async fn a_book_that_begins_over_rest_is_asked_for_and_again_after_a_gap() {
 }
 
 #[tokio::test]
+async fn without_books_their_changes_are_recorded_and_followed_and_nothing_is_asked_for() {
+    let mut stage = Stage::silent().await;
+    let mut start = Start::venue("binance", &BOOKS[..1]);
+    start.settings.keeps_books = false;
+    let rig = start.on(&stage);
+    let mut session = stage.session().await;
+    session.binance().await;
+    for (first, last) in [(10, 12), (13, 14), (20, 30), (31, 31)] {
+        session.say(depth("BTCUSDT", first, last, "51")).await; // 15 to 19 are missing
+    }
+    rig.wait_for("gaps", 1).await;
+    rig.wait_for("book_delta", 4).await;
+    assert_eq!(gaps(&rig), ["book_delta BTC/USDT sequence 15..19"]);
+    let (records, status) = rig.finish().await;
+    assert_eq!(sequences(&records, "book_delta", "BTC/USDT"), [12, 14, 30, 31]);
+    assert!(records.iter().all(|line| line["channel"] != "orderbook" && line["channel"] != "book_checks"));
+    assert_eq!((status.counts.resyncs, status.connections[0].books, stage.asked("depth")), (0, 0, 0));
+}
+
+#[tokio::test]
 async fn a_wrong_checksum_is_told_and_the_book_begun_anew() {
     let mut stage = Stage::silent().await;
     let rig = Start::venue("kraken", &[("book_delta", "BTC/USD"), ("book_delta", "ETH/USD")]).on(&stage);

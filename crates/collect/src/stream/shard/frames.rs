@@ -1,35 +1,60 @@
 //! What comes through a socket, taken apart: messages, answers, and frames that are not as they should be.
 
+use std::sync::Arc;
+
+use bytes::Bytes;
 use catchment_model::{Cause, Gap, Monotonic, UnixNs};
 use catchment_venues::stream::{Answer, Data, Done, Event, Unknown};
 
-use tungstenite::Utf8Bytes;
-
 use super::{Frame, From, Joining, Shard, Which, events, mended};
 use crate::stream::overlap::Mark;
+use crate::stream::socket::Run;
 
 impl Shard {
-    pub(super) fn frame(&mut self, which: Which, frame: Frame, received_at: UnixNs, now: Monotonic) {
-        let Some(link) = self.link(which) else { return };
+    /// Takes in a frame, or a run of them. Says how many they were.
+    pub(super) fn frame(&mut self, which: Which, frame: Frame, received_at: UnixNs, now: Monotonic) -> usize {
+        let Some(link) = self.link(which) else { return 1 };
         link.heard = now;
-        self.core.counts.frames += 1;
         match frame {
+            Frame::Run(run) => return self.run_of_texts(which, run, received_at, now),
             Frame::Text(text) => self.text(which, &text, received_at, now),
             Frame::Ping | Frame::Pong => self.core.counts.control += 1,
             Frame::Binary(bytes) => {
                 self.core.counts.binary += 1;
                 self.odd(which, "binary", bytes, self.core.counts.binary);
             }
-            Frame::NotUtf8 => {
-                self.core.counts.garbled += 1;
-                self.odd(which, "not UTF-8", 0, self.core.counts.garbled);
-                self.tell_unattributed(which, received_at);
-            }
+            Frame::NotUtf8 => self.not_utf8(which, received_at),
             Frame::Close(_) => {}
         }
+        self.core.counts.frames += 1;
+        1
     }
 
-    pub(super) fn text(&mut self, which: Which, text: &Utf8Bytes, received_at: UnixNs, now: Monotonic) {
+    /// Texts that came together, until the last or until one of them has cost the connection.
+    fn run_of_texts(&mut self, which: Which, mut run: Run, received_at: UnixNs, now: Monotonic) -> usize {
+        let Some(label) = self.link(which).map(|link| Arc::clone(&link.label)) else { return 1 };
+        let mut count = 0;
+        while let Some(text) = run.next_text() {
+            if !self.link(which).is_some_and(|link| Arc::ptr_eq(&link.label, &label)) {
+                break;
+            }
+            count += 1;
+            self.core.counts.frames += 1;
+            match text {
+                Ok(text) => self.text(which, text, received_at, now),
+                Err(_) => self.not_utf8(which, received_at),
+            }
+        }
+        count
+    }
+
+    fn not_utf8(&mut self, which: Which, received_at: UnixNs) {
+        self.core.counts.garbled += 1;
+        self.odd(which, "not UTF-8", 0, self.core.counts.garbled);
+        self.tell_unattributed(which, received_at);
+    }
+
+    pub(super) fn text(&mut self, which: Which, text: &str, received_at: UnixNs, now: Monotonic) {
         self.core.counts.bytes += text.len() as u64;
         let is_oversized = text.len() > self.rules().frame_bytes_max;
         if is_oversized {
@@ -68,7 +93,7 @@ impl Shard {
         }
         self.events = recycled(events);
         if let Some(overlap) = self.overlap.as_mut().filter(|_| !held.is_empty()) {
-            overlap.hold(text.clone().into(), received_at, held);
+            overlap.hold(Bytes::copy_from_slice(text.as_bytes()), received_at, held);
         }
     }
 
@@ -203,7 +228,7 @@ impl Shard {
     pub(super) fn missed(
         &mut self,
         which: Which,
-        text: &Utf8Bytes,
+        text: &str,
         was_cut: bool,
         received_at: UnixNs,
         now: Monotonic,

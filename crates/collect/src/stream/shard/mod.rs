@@ -217,10 +217,15 @@ impl Shard {
         {
             return Poll::Ready(Turn::Submitted(done));
         }
-        if let Poll::Ready(Some(dialed)) = self.dialing.poll_join_next(cx) {
+        // To ask those that are empty costs as much as many a frame.
+        if !self.dialing.is_empty()
+            && let Poll::Ready(Some(dialed)) = self.dialing.poll_join_next(cx)
+        {
             return Poll::Ready(Turn::Dialed(Box::new(dialed)));
         }
-        if let Poll::Ready(Some(returned)) = self.errands.poll_join_next(cx) {
+        if !self.errands.is_empty()
+            && let Poll::Ready(Some(returned)) = self.errands.poll_join_next(cx)
+        {
             return Poll::Ready(Turn::Returned(returned));
         }
         if tick.poll_tick(cx).is_ready() {
@@ -256,7 +261,8 @@ impl Shard {
         let mut received_at = self.ground.clock.wall();
         let mut reads = self.reads(which);
         let mut next = Some(first);
-        for _ in 0..FRAMES_AT_ONCE {
+        let mut count = 0;
+        while count < FRAMES_AT_ONCE {
             let Some(frame) = next.take() else { break };
             match frame {
                 Ok(Frame::Close(reason)) => {
@@ -267,7 +273,7 @@ impl Shard {
                         now,
                     );
                 }
-                Ok(frame) => self.frame(which, frame, received_at, now),
+                Ok(frame) => count += self.frame(which, frame, received_at, now),
                 Err(error) => return self.lost(which, Cause::Disconnect, &error.to_string(), now),
             }
             if self.draft.is_full() {
@@ -284,7 +290,9 @@ impl Shard {
             Some(Ok(Frame::Close(reason))) => {
                 self.lost(which, Cause::Disconnect, &format!("the venue closed it: {reason}"), now);
             }
-            Some(Ok(frame)) => self.frame(which, frame, received_at, now),
+            Some(Ok(frame)) => {
+                self.frame(which, frame, received_at, now);
+            }
             Some(Err(error)) => self.lost(which, Cause::Disconnect, &error.to_string(), now),
         }
     }
