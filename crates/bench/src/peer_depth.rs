@@ -75,14 +75,15 @@ fn keep(tape: &PeerTape, with_reader: bool) -> anyhow::Result<f64> {
         let mut applied = 0;
         seconds += thread_seconds(|| {
             for line in &tape.lines {
-                let mut bytes = line.as_bytes();
-                if with_reader {
+                let verdict = if with_reader {
                     events.clear();
-                    reader.read(bytes, &mut events);
+                    reader.read(line.as_bytes(), &mut events);
                     let [Event::Data(data)] = events.as_slice() else { continue };
-                    bytes = data.bytes;
-                }
-                applied += usize::from(ladder.message(bytes).outcome == Outcome::Applied);
+                    ladder.message_text(data.text)
+                } else {
+                    ladder.message(line.as_bytes())
+                };
+                applied += usize::from(verdict.outcome == Outcome::Applied);
             }
         });
         anyhow::ensure!(

@@ -104,7 +104,7 @@ impl<'t> Trades<'t> {
                 symbol: self.symbol,
                 server_time: data.server_time,
                 received_at: self.received_at,
-                payload: Payload::already_validated(data.bytes).expect("one line of JSON"),
+                payload: Payload::already_validated(data.text.as_bytes()).expect("one line of JSON"),
                 source: self.source,
             });
         }

@@ -20,6 +20,7 @@ mod kalshi;
 pub mod ladder;
 mod limitless;
 pub mod markets;
+mod mould;
 mod poll;
 pub mod polymarket;
 mod record;
@@ -29,6 +30,7 @@ mod status;
 pub mod stream;
 pub mod trades;
 mod wire;
+mod words;
 
 pub use book_page::{BookForm, BookPage, BookRead, Unreadable};
 pub use discover::{Discovers, InstrumentPage, Skipped, Walk};

@@ -132,9 +132,9 @@ impl Desk {
     }
 
     /// A message of the stream.
-    pub(crate) fn message(&mut self, bytes: &[u8], time: Option<UnixMs>, now: Monotonic) -> Reaction {
+    pub(crate) fn message(&mut self, text: &str, time: Option<UnixMs>, now: Monotonic) -> Reaction {
         let was_live = self.is_live();
-        let verdict = self.ladder.message(bytes);
+        let verdict = self.ladder.message_text(text);
         self.tally.messages += 1;
         self.time = time.or(self.time);
         self.judge(&verdict, was_live, now)

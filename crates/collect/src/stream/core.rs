@@ -208,7 +208,7 @@ impl Core {
                 Mark::Number(sequence.last)
             }
             (_, _, Some(id)) => Mark::Hash(xxh3_64(id.as_bytes())),
-            _ => Mark::Hash(xxh3_64(data.bytes)),
+            _ => Mark::Hash(xxh3_64(data.text.as_bytes())),
         }
     }
 
@@ -265,11 +265,11 @@ impl Core {
     pub(crate) fn push(&mut self, data: &Data<'_>, from: From<'_>, draft: &mut Draft) -> bool {
         let stream = &mut self.streams[data.wanted as usize];
         let mut one_line = Vec::new();
-        let payload = match Payload::already_validated(data.bytes) {
+        let payload = match Payload::already_validated(data.text.as_bytes()) {
             Ok(payload) => payload,
             Err(_line_break) => {
                 // Between members only, for a text cannot hold one: it means nothing there.
-                one_line.extend(data.bytes.iter().map(|byte| if *byte == b'\n' { b' ' } else { *byte }));
+                one_line.extend(data.text.bytes().map(|byte| if byte == b'\n' { b' ' } else { byte }));
                 Payload::already_validated(&one_line).expect("there is no line break left")
             }
         };
@@ -300,7 +300,7 @@ impl Core {
         }
         let (Some(sequence), Some(checker)) = (&data.sequence, &mut stream.checker) else {
             let Some(id) = &data.id else {
-                stream.last_hash = Some(xxh3_64(data.bytes));
+                stream.last_hash = Some(xxh3_64(data.text.as_bytes()));
                 return Follow::Unproved;
             };
             let hash = xxh3_64(id.as_bytes());
@@ -415,7 +415,7 @@ impl Core {
         for at in 0..self.streams[place].feeds.len() {
             let desk = self.streams[place].feeds[at];
             let agreed = self.desks[desk].agreed();
-            let reaction = self.desks[desk].message(data.bytes, data.server_time, from.now);
+            let reaction = self.desks[desk].message(data.text, data.server_time, from.now);
             self.counts.checks_agreed += self.desks[desk].agreed() - agreed;
             self.react(desk, place, reaction, missing, from, draft);
         }

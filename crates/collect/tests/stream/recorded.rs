@@ -211,7 +211,7 @@ async fn play(name: String, descriptor: Descriptor, socket: usize, lines: Arc<Ve
         for event in &events {
             if let Event::Data(data) = event {
                 let (channel, symbol) = &streams[data.wanted as usize];
-                let payload = String::from_utf8(data.bytes.to_vec()).unwrap().replace('\n', " ");
+                let payload = data.text.replace('\n', " ");
                 expected.push((channel.clone(), symbol.clone(), payload));
             }
         }

@@ -5,6 +5,7 @@
 //! zero. Both keep their text elsewhere.
 
 use super::verdict::Why;
+use crate::words::{digits_end, digits_first, number, ones, value_of, word_at};
 
 /// Digits that are behind the point at most.
 pub(super) const PLACES_MAX: u8 = 18;
@@ -12,7 +13,7 @@ pub(super) const PLACES_MAX: u8 = 18;
 const DIGITS_MAX: usize = 19;
 
 /// Powers of ten.
-const POWERS: [u64; PLACES_MAX as usize + 1] = {
+pub(super) const POWERS: [u64; PLACES_MAX as usize + 1] = {
     let mut powers = [1; PLACES_MAX as usize + 1];
     let mut at = 1;
     while at < powers.len() {
@@ -132,7 +133,7 @@ pub(super) fn read_size(bytes: &[u8], start: usize) -> Result<(bool, usize), Why
         at += 1;
         let behind = at;
         if let Some(eight) = eight_digits(bytes, at) {
-            any |= eight ^ ZEROS;
+            any |= eight;
             at += 8;
         }
         while let Some(digit) = digit_at(bytes, at) {
@@ -151,7 +152,16 @@ pub(super) fn read_size(bytes: &[u8], start: usize) -> Result<(bool, usize), Why
 
 /// The end of a number of JSON that nobody needs, its sign behind us.
 pub(super) fn number_end(bytes: &[u8], start: usize) -> Result<usize, Why> {
-    read_size(bytes, start).map(|(_, end)| end)
+    let mut at = digits_end(bytes, start);
+    check_whole(bytes, start, at)?;
+    if bytes.get(at) == Some(&b'.') {
+        let behind = at + 1;
+        at = digits_end(bytes, behind);
+        if at == behind {
+            return Err(Why::NotANumber);
+        }
+    }
+    if let Some(b'e' | b'E') = bytes.get(at) { exponent_end(bytes, at) } else { Ok(at) }
 }
 
 /// The digits before the point.
@@ -172,16 +182,10 @@ fn whole(bytes: &[u8], start: usize) -> Result<(u64, usize), Why> {
 /// Up to seven digits at once: the number they make, and how many they are. None: there may be more, or not enough behind.
 #[inline]
 fn few_digits(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
-    let word = u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?);
-    // Every byte that is no digit leaves something; a carry can only come from such a one, and spoils those behind it.
-    let others = (word & HIGH ^ ZEROS) | (word.wrapping_add(0x0606_0606_0606_0606) & HIGH ^ ZEROS);
-    let digits = (others.trailing_zeros() / 8) as usize;
-    if digits == 0 || digits >= 8 {
-        return None;
-    }
+    let word = word_at(bytes, at)?;
+    let digits = digits_first(word);
     // Zeros in front of them make eight.
-    let gone = 8 * (8 - digits as u32);
-    Some((value_of(word << gone | ZEROS >> (64 - gone)), digits))
+    (1..8).contains(&digits).then(|| (value_of(ones(word) << (64 - 8 * digits)), digits))
 }
 
 #[inline]
@@ -213,27 +217,11 @@ fn digit_at(bytes: &[u8], at: usize) -> Option<u64> {
     (digit < 10).then_some(u64::from(digit))
 }
 
-/// The high half of every byte.
-const HIGH: u64 = 0xf0f0_f0f0_f0f0_f0f0;
-/// Eight characters `0`.
-const ZEROS: u64 = 0x3030_3030_3030_3030;
-
-/// Eight characters that are all digits, the first in the lowest byte.
+/// Eight characters that are all digits, each as a number.
 #[inline]
 fn eight_digits(bytes: &[u8], at: usize) -> Option<u64> {
-    let word = u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?);
-    // The high half of a digit is 3, also after 6 was added to its low half.
-    let digits = word & HIGH == ZEROS && word.wrapping_add(0x0606_0606_0606_0606) & HIGH == ZEROS;
-    digits.then_some(word)
-}
-
-/// The number that eight digits make: pairs, then fours, then all.
-#[inline]
-fn value_of(eight: u64) -> u64 {
-    let ones = eight ^ ZEROS;
-    let pairs = ones.wrapping_mul(10).wrapping_add(ones >> 8) & 0x00ff_00ff_00ff_00ff;
-    let fours = pairs.wrapping_mul(100).wrapping_add(pairs >> 16) & 0x0000_ffff_0000_ffff;
-    fours.wrapping_mul(10_000).wrapping_add(fours >> 32) & 0xffff_ffff
+    let word = word_at(bytes, at)?;
+    (digits_first(word) == 8).then_some(ones(word))
 }
 
 /// A whole number with a sign, as sequences and checksums are.
@@ -242,10 +230,8 @@ pub(super) fn integer(text: &[u8]) -> Option<i64> {
         [b'-', digits @ ..] => (true, digits),
         digits => (false, digits),
     };
-    if digits.is_empty() || digits.len() > 18 || !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    let value = digits.iter().fold(0, |value, digit| value * 10 + i64::from(digit - b'0'));
+    // So many always fit.
+    let value = number(digits).filter(|_| digits.len() <= 18)?.cast_signed();
     Some(if negative { -value } else { value })
 }
 

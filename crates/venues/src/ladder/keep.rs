@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use super::plan::{Kind, Member, Reading};
-use super::scan::{Change, Scan};
+use super::scan::{Change, Scan, as_text};
 use super::sequence::{Numbers, Step};
 use super::{
     Checked, Checksum, Crc, Digest, Ignored, Ladder, LadderState, Outcome, Unreadable, Verdict, Why, amount,
     as_crc, span,
 };
+use crate::mould::Two;
 
 impl Ladder {
     pub(super) fn verdict(&self, outcome: Outcome, checked: Checked) -> Verdict {
@@ -89,7 +90,8 @@ impl Ladder {
         let (Some(last), Some(first)) = (last, self.buffer.front()) else { return false };
         let plan = Arc::clone(&self.plan);
         let mut scan = Scan::default();
-        if scan.read(&plan.stream, first).is_err() {
+        let read = as_text(first).and_then(|text| scan.read(&plan.stream, text, &mut Two::default()));
+        if read.is_err() {
             return true;
         }
         // Kept because it was read once, so the first item that fits is the one that was kept.
@@ -157,29 +159,29 @@ impl Ladder {
         }
     }
 
-    /// Gives each change its rank. The unit is the smallest that a snapshot needs, and becomes smaller if a change needs
+    /// Makes the price of each change a number of the book's units. The unit is the smallest that a snapshot needs, and becomes smaller if a change needs
     /// that.
     pub(super) fn rank(&mut self, scan: &mut Scan, at: usize, anew: bool) -> Result<(), Unreadable> {
         let too_precise = Unreadable { why: Why::TooPrecise, at: 0 };
         let own = |change: &&mut Change| usize::from(change.item) == at;
         if anew {
-            let places = scan.changes.iter_mut().filter(own).map(|change| change.price.places);
+            let places = scan.changes.iter_mut().filter(own).map(|change| change.places);
             self.places = places.max().unwrap_or(0);
         }
-        for change in scan.changes.iter_mut().filter(own) {
-            let units = match change.price.in_units(self.places) {
+        for change in scan.changes.iter_mut().filter(own).filter(|change| change.places != self.places) {
+            let units = match change.price().in_units(self.places) {
                 Some(units) => units,
                 None if anew => return self.rank_in_fewest(scan, at),
                 None => {
-                    let places = change.price.places_needed();
+                    let places = change.price().places_needed();
                     if places <= self.places || !self.rescale(places) {
                         return Err(too_precise);
                     }
-                    // Those before it have the old unit: begin again. There are few units to go through.
+                    // Those before it are in the old unit: begin again. There are few units to go through.
                     return self.rank(scan, at, false);
                 }
             };
-            change.rank = if change.ask { !units } else { units };
+            (change.mantissa, change.places) = (units, self.places);
         }
         Ok(())
     }
@@ -188,12 +190,12 @@ impl Ladder {
     #[cold]
     fn rank_in_fewest(&mut self, scan: &mut Scan, at: usize) -> Result<(), Unreadable> {
         let own = |change: &&mut Change| usize::from(change.item) == at;
-        let needed = scan.changes.iter_mut().filter(own).map(|change| change.price.places_needed());
+        let needed = scan.changes.iter_mut().filter(own).map(|change| change.price().places_needed());
         self.places = needed.max().unwrap_or(0);
         for change in scan.changes.iter_mut().filter(own) {
             let units =
-                change.price.in_units(self.places).ok_or(Unreadable { why: Why::TooPrecise, at: 0 })?;
-            change.rank = if change.ask { !units } else { units };
+                change.price().in_units(self.places).ok_or(Unreadable { why: Why::TooPrecise, at: 0 })?;
+            (change.mantissa, change.places) = (units, self.places);
         }
         Ok(())
     }
@@ -211,7 +213,7 @@ impl Ladder {
         for (ask, half) in [(false, &mut self.bids), (true, &mut self.asks)] {
             let own = |change: &&Change| usize::from(change.item) == at && change.ask == ask;
             let mut changes: Vec<&Change> = scan.changes.iter().filter(own).collect();
-            changes.sort_by_key(|change| change.rank);
+            changes.sort_by_key(|change| change.rank());
             half.merge(&changes, message);
         }
     }
@@ -224,7 +226,7 @@ impl Ladder {
         let mut levels: Vec<_> =
             scan.changes.iter().filter(|change| usize::from(change.item) == at).collect();
         // A venue sends best first or best last; either is a run, and sorting runs is quick.
-        levels.sort_by_key(|change| (change.ask, change.rank));
+        levels.sort_by_key(|change| (change.ask, change.rank()));
         for change in levels.into_iter().filter(|change| !change.gone) {
             let half = if change.ask { &mut self.asks } else { &mut self.bids };
             if !half.push(change, message) {
@@ -251,6 +253,9 @@ impl Ladder {
             self.asks.truncate(depth);
         }
         let sent = kind.checksum.map(|member| span(member, scan, at)).filter(|span| span.there);
+        if self.plan.checksum.is_none() {
+            return self.verdict(outcome, Checked::None);
+        }
         let plan = Arc::clone(&self.plan);
         match &plan.checksum {
             None => self.verdict(outcome, Checked::None),

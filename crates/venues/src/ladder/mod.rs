@@ -19,6 +19,7 @@ mod check;
 mod form;
 mod half;
 mod keep;
+mod level;
 mod plan;
 mod proof;
 mod scan;
@@ -40,10 +41,13 @@ pub use verdict::{Checked, Digest, Ignored, Outcome, Unreadable, Verdict, Why};
 
 use check::{Crc, as_crc};
 use half::{Half, Texts};
+use level::LevelMould;
 use plan::{Kind, Member, Reading};
 use proof::Proof;
-use scan::{Change, Item, Scan, Span};
+use scan::{Change, Item, Scan, Span, as_text};
 use sequence::{Chain, Numbers, Step};
+
+use crate::mould::Two;
 
 /// So many changes are merged into the book at once: one by one, each might move all the levels above it.
 const MANY: usize = 128;
@@ -66,6 +70,7 @@ pub struct Ladder {
     /// What was proved of the book as it is.
     checked: Checked,
     scan: Scan,
+    moulds: Two<LevelMould>,
     text: Vec<u8>,
 }
 
@@ -109,6 +114,7 @@ impl Ladder {
             proof: Proof::default(),
             checked: Checked::None,
             scan: Scan::default(),
+            moulds: Two::default(),
             text: Vec::new(),
         };
         ladder.state = ladder.state_without_book(LadderState::Empty);
@@ -117,10 +123,21 @@ impl Ladder {
 
     /// Takes a message of the stream.
     pub fn message(&mut self, message: &[u8]) -> Verdict {
+        match as_text(message) {
+            Ok(text) => self.message_text(text),
+            Err(unreadable) => {
+                let verdict = self.refuse(unreadable);
+                self.noted(verdict)
+            }
+        }
+    }
+
+    /// The same for a message that is known to be text.
+    pub fn message_text(&mut self, message: &str) -> Verdict {
         let plan = Arc::clone(&self.plan);
         let mut scan = std::mem::take(&mut self.scan);
-        let verdict = match scan.read(&plan.stream, message) {
-            Ok(()) => self.items(&plan.stream, message, &mut scan),
+        let verdict = match scan.read(&plan.stream, message, &mut self.moulds) {
+            Ok(()) => self.items(&plan.stream, message.as_bytes(), &mut scan),
             Err(unreadable) => self.refuse(unreadable),
         };
         scan.shrink();
@@ -133,7 +150,8 @@ impl Ladder {
         let plan = Arc::clone(&self.plan);
         let Some(reading) = &plan.rest else { return self.ignore(Ignored::NotABook) };
         let mut scan = std::mem::take(&mut self.scan);
-        let verdict = match scan.read(reading, body) {
+        let read = as_text(body).and_then(|text| scan.read(reading, text, &mut self.moulds));
+        let verdict = match read {
             Ok(()) => self.rest_items(reading, body, &mut scan),
             // The stream goes on as it was: only this answer is of no use.
             Err(unreadable) => self.verdict(Outcome::Unreadable(unreadable), Checked::None),
@@ -375,11 +393,7 @@ impl Ladder {
     #[inline]
     fn apply(&mut self, change: &Change, message: &[u8]) {
         let half = if change.ask { &mut self.asks } else { &mut self.bids };
-        if change.gone {
-            half.remove(change.rank);
-        } else {
-            half.set(change, message);
-        }
+        half.apply(change, message);
     }
 
     fn snapshot(
@@ -468,7 +482,7 @@ fn fits(kind: &Kind, scan: &Scan, at: usize, message: &[u8]) -> bool {
 fn span(member: Member, scan: &Scan, at: usize) -> Span {
     let item: &Item = &scan.items[at];
     let item = if member.outer { &scan.items[usize::from(item.outer)] } else { item };
-    item.slots[usize::from(member.slot)]
+    scan.spans[item.spans_at as usize + usize::from(member.slot)]
 }
 
 /// Whether a noted member is this text.

@@ -86,13 +86,15 @@ pub(super) struct Reading {
     pub(super) lists: Vec<List>,
     pub(super) kinds: Vec<Kind>,
     /// How many members each scope has.
-    slots: Vec<usize>,
+    pub(super) slots: Vec<usize>,
 }
 
 /// An object or array on the way to something that is looked for.
 #[derive(Debug, Default)]
 pub(super) struct Node {
     pub(super) members: Vec<(Box<[u8]>, Target)>,
+    /// The members' names as words, those of less than eight bytes.
+    words: Vec<u64>,
     pub(super) elements: Vec<(usize, Target)>,
 }
 
@@ -444,17 +446,51 @@ impl Node {
         member.or_else(element)
     }
 
+    /// Which member is looked for under this name.
+    #[inline]
+    pub(super) fn member(&self, name: Name<'_>) -> Option<usize> {
+        match name.word {
+            Name::LONG => self.members.iter().position(|(wanted, _)| **wanted == *name.bytes),
+            word => self.words.iter().position(|wanted| *wanted == word),
+        }
+    }
+
     /// A step that is a number is a member's name and an element's place: which of them shows when it is read.
     fn add(&mut self, step: &str, target: Target) -> Result<(), String> {
         if self.members.len() == MEMBERS_MAX {
             return Err(format!("there are more than {MEMBERS_MAX} members beside it"));
         }
         self.members.push((step.as_bytes().into(), target));
+        self.words.push(short_word(step.as_bytes()));
         if let Ok(index) = step.parse::<usize>() {
             self.elements.push((index, target));
         }
         Ok(())
     }
+}
+
+/// The name of a member, as it stands in a message.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Name<'m> {
+    pub(super) bytes: &'m [u8],
+    /// The same as one word, if it is known to be short.
+    pub(super) word: u64,
+    /// Whether it is written with escapes.
+    pub(super) escaped: bool,
+}
+
+impl Name<'_> {
+    /// Instead of a word. No short name has eight bytes.
+    pub(super) const LONG: u64 = u64::MAX;
+}
+
+fn short_word(name: &[u8]) -> u64 {
+    let mut bytes = [0; 8];
+    if name.len() >= bytes.len() {
+        return Name::LONG;
+    }
+    bytes[..name.len()].copy_from_slice(name);
+    u64::from_le_bytes(bytes)
 }
 
 fn boxed(texts: &[String]) -> Vec<Box<[u8]>> {

@@ -266,7 +266,7 @@ impl Proof {
         put(&[b"\",\"timestamp\":\"", self.terms.timestamp.as_bytes(), b"\",\"hash\":\"\""]);
         for (opening, half) in [(",\"bids\":[", bids), ("],\"asks\":[", asks)] {
             put(&[opening.as_bytes()]);
-            for (at, level) in half.best_first().rev().enumerate() {
+            for (at, level) in half.best_last().enumerate() {
                 let comma: &[u8] = if at == 0 { b"" } else { b"," };
                 put(&[comma, b"{\"price\":\"", level.price(), b"\",\"size\":\"", level.size(), b"\"}"]);
             }

@@ -7,9 +7,11 @@
 use std::ops::Range;
 
 use super::amount::{Price, read_size};
-use super::plan::{List, Reading, SLOTS, Side};
+use super::level::LevelMould;
+use super::plan::{List, Reading, Side};
 use super::verdict::{Unreadable, Why};
 use super::walk::Walk;
+use crate::mould::Two;
 
 /// Characters of a price and a size together, at most.
 pub(super) const TEXT_MAX: usize = 54;
@@ -38,17 +40,17 @@ impl Span {
 }
 
 /// One level that a message names.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Change {
-    pub(super) price: Price,
-    /// Its place on its side, once the ladder has given it one: the best is the greatest.
-    pub(super) rank: u64,
+    /// Its price is `mantissa` × 10^-`places`.
+    pub(super) mantissa: u64,
     pub(super) price_at: u32,
     pub(super) size_at: u32,
     /// Which of the items it belongs to.
     pub(super) item: u16,
-    price_len: u8,
-    size_len: u8,
+    pub(super) places: u8,
+    pub(super) price_len: u8,
+    pub(super) size_len: u8,
     pub(super) ask: bool,
     /// Whether the size is zero.
     pub(super) gone: bool,
@@ -66,8 +68,8 @@ impl Change {
         item: u16,
     ) -> Self {
         Self {
-            price,
-            rank: 0,
+            mantissa: price.mantissa,
+            places: price.places,
             price_at: price_at.start as u32,
             size_at: size_at.start as u32,
             item,
@@ -76,6 +78,17 @@ impl Change {
             ask,
             gone,
         }
+    }
+
+    #[inline]
+    pub(super) fn price(self) -> Price {
+        Price { mantissa: self.mantissa, places: self.places }
+    }
+
+    /// Its place on its side, once its price is in the book's unit: the best is the greatest.
+    #[inline]
+    pub(super) fn rank(self) -> u64 {
+        if self.ask { !self.mantissa } else { self.mantissa }
     }
 
     #[inline]
@@ -99,13 +112,16 @@ pub(super) struct Item {
     pub(super) lists: u64,
     /// What was wrong with one of them. Only matters if the item turns out to be of a book.
     pub(super) bad_list: Option<Unreadable>,
-    pub(super) slots: [Span; SLOTS],
+    /// Where its members begin among those of the message.
+    pub(super) spans_at: u32,
 }
 
 /// What was found in a message.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
     pub(super) items: Vec<Item>,
+    /// The members of the items, one item after another.
+    pub(super) spans: Vec<Span>,
     pub(super) changes: Vec<Change>,
 }
 
@@ -122,16 +138,19 @@ impl Scan {
     }
 
     /// Reads a message. After an error nothing here is to be used.
-    pub(super) fn read(&mut self, plan: &Reading, message: &[u8]) -> Result<(), Unreadable> {
+    pub(super) fn read(
+        &mut self,
+        plan: &Reading,
+        message: &str,
+        moulds: &mut Two<LevelMould>,
+    ) -> Result<(), Unreadable> {
         self.items.clear();
+        self.spans.clear();
         self.changes.clear();
         if u32::try_from(message.len()).is_err() {
             return Err(Unreadable { why: Why::TooLarge, at: 0 });
         }
-        if let Err(error) = std::str::from_utf8(message) {
-            return Err(Unreadable { why: Why::NotJson, at: error.valid_up_to() });
-        }
-        let mut walk = Walk::new(message, plan, self);
+        let mut walk = Walk::new(message.as_bytes(), plan, self, moulds);
         walk.whole().map_err(|why| Unreadable { why, at: walk.at() })
     }
 
@@ -162,6 +181,12 @@ impl Scan {
         }
         Ok(Change::new(price_read, at(price), at(size), side == Side::Ask, gone, 0))
     }
+}
+
+/// A message as text, or why it is none.
+pub(super) fn as_text(message: &[u8]) -> Result<&str, Unreadable> {
+    let fail = |error: std::str::Utf8Error| Unreadable { why: Why::NotJson, at: error.valid_up_to() };
+    std::str::from_utf8(message).map_err(fail)
 }
 
 /// Which side a level is of, by its name.

@@ -3,9 +3,12 @@
 use std::ops::Range;
 
 use super::amount::{Price, number_end, read_size};
-use super::plan::{List, Node, Reading, SLOTS, Shape, Side, Target};
+use super::level::LevelMould;
+use super::plan::{List, Name, Node, Reading, Shape, Side, Target};
 use super::scan::{Change, Item, Scan, Span, TEXT_MAX, side_of};
 use super::verdict::{Unreadable, Why};
+use crate::mould::{SPAN, Two, chunk_at};
+use crate::words::{not_plain, short_key, word_at};
 
 /// Objects and arrays inside one another, at most.
 const DEPTH_MAX: usize = 64;
@@ -18,12 +21,19 @@ pub(super) struct Walk<'w> {
     scan: &'w mut Scan,
     /// The item we are in.
     item: usize,
+    /// How the levels before were spelled.
+    moulds: &'w mut Two<LevelMould>,
 }
 
 impl<'w> Walk<'w> {
     /// At the beginning of a message.
-    pub(super) fn new(message: &'w [u8], plan: &'w Reading, scan: &'w mut Scan) -> Self {
-        Self { message, at: 0, plan, scan, item: 0 }
+    pub(super) fn new(
+        message: &'w [u8],
+        plan: &'w Reading,
+        scan: &'w mut Scan,
+        moulds: &'w mut Two<LevelMould>,
+    ) -> Self {
+        Self { message, at: 0, plan, scan, item: 0, moulds }
     }
 
     /// How far it came.
@@ -55,13 +65,9 @@ impl<'w> Walk<'w> {
         if new > usize::from(u16::MAX) {
             return Err(Why::TooLarge);
         }
-        self.scan.items.push(Item {
-            scope,
-            outer,
-            lists: 0,
-            bad_list: None,
-            slots: [Span::default(); SLOTS],
-        });
+        let spans_at = self.scan.spans.len();
+        self.scan.spans.resize(spans_at + self.plan.slots[usize::from(scope)], Span::default());
+        self.scan.items.push(Item { scope, outer, lists: 0, bad_list: None, spans_at: spans_at as u32 });
         self.item = new;
         Ok(())
     }
@@ -113,12 +119,9 @@ impl<'w> Walk<'w> {
         }
     }
 
-    /// An object; `each` is given a key and whether it has a backslash, and reads the value, which begins here.
+    /// An object; `each` is given a name and reads the value, which begins here.
     #[inline]
-    fn object(
-        &mut self,
-        mut each: impl FnMut(&mut Self, &'w [u8], bool) -> Result<(), Why>,
-    ) -> Result<(), Why> {
+    fn object(&mut self, mut each: impl FnMut(&mut Self, Name<'w>) -> Result<(), Why>) -> Result<(), Why> {
         self.expect(b'{')?;
         if self.next()? == b'}' {
             self.at += 1;
@@ -126,11 +129,8 @@ impl<'w> Walk<'w> {
         }
         loop {
             self.space();
-            let (start, end, escaped) = self.string()?;
-            let key = &self.message[start..end];
-            self.expect(b':')?;
-            self.space();
-            each(self, key, escaped)?;
+            let name = self.name()?;
+            each(self, name)?;
             let byte = self.next()?;
             self.at += 1;
             match byte {
@@ -139,6 +139,20 @@ impl<'w> Walk<'w> {
                 _ => return Err(Why::NotJson),
             }
         }
+    }
+
+    /// The name of a member; then its value begins here.
+    #[inline(always)]
+    fn name(&mut self) -> Result<Name<'w>, Why> {
+        if let Some((word, len, value_at)) = short_key(self.message, self.at) {
+            let bytes = &self.message[self.at + 1..][..len];
+            self.at = value_at;
+            return Ok(Name { bytes, word, escaped: false });
+        }
+        let (start, end, escaped) = self.string()?;
+        self.expect(b':')?;
+        self.space();
+        Ok(Name { bytes: &self.message[start..end], word: Name::LONG, escaped })
     }
 
     /// A string: where its inside begins and ends, and whether it has a backslash.
@@ -151,6 +165,13 @@ impl<'w> Walk<'w> {
         let mut at = start;
         let mut escaped = false;
         loop {
+            while let Some(word) = word_at(self.message, at) {
+                let odd = not_plain(word);
+                at += (odd.trailing_zeros() / 8) as usize;
+                if odd != 0 {
+                    break;
+                }
+            }
             match self.message.get(at) {
                 Some(b'"') => break,
                 Some(b'\\') => {
@@ -189,18 +210,12 @@ impl<'w> Walk<'w> {
         match self.next()? {
             b'{' => {
                 let mut seen = 0_u64;
-                self.object(|walk, key, escaped| {
+                self.object(|walk, name| {
                     // No venue does that, and a name that is spelled otherwise must not be overlooked.
-                    if escaped {
+                    if name.escaped {
                         return Err(Why::EscapedName);
                     }
-                    // Few members are looked for, so looking at each is quick.
-                    let is_it = |wanted: &[u8]| {
-                        wanted.first() == key.first() && wanted.len() == key.len() && wanted == key
-                    };
-                    let Some(found) = node.members.iter().position(|(wanted, _)| is_it(wanted)) else {
-                        return walk.skip(depth + 1);
-                    };
+                    let Some(found) = node.member(name) else { return walk.skip(depth + 1) };
                     if seen & (1 << found) != 0 {
                         return Err(Why::Twice);
                     }
@@ -256,7 +271,8 @@ impl<'w> Walk<'w> {
                 Span { start: start as u32, end: self.at as u32, there, escaped: false }
             }
         };
-        self.scan.items[self.item].slots[usize::from(slot)] = span;
+        let spans_at = self.scan.items[self.item].spans_at as usize;
+        self.scan.spans[spans_at + usize::from(slot)] = span;
         Ok(())
     }
 
@@ -285,7 +301,12 @@ impl<'w> Walk<'w> {
         }
         match &list.shape {
             Shape::Array { price: 0, size: 1, side: None } => {
-                self.array(|walk, _| walk.pair(list, depth + 1))
+                // What is in a level may be as deep as that.
+                let side = list.side.filter(|_| depth + 2 <= DEPTH_MAX);
+                self.array(|walk, _| match side {
+                    Some(side) if walk.alike(side) => Ok(()),
+                    _ => walk.pair(list, depth + 1),
+                })
             }
             Shape::Array { price, size, side } => {
                 let places = (*price, *size, *side);
@@ -298,9 +319,30 @@ impl<'w> Walk<'w> {
         }
     }
 
+    /// Levels that are spelled like one before, up to the first that is not or needs care. False: that is the first.
+    #[inline(never)]
+    fn alike(&mut self, side: Side) -> bool {
+        let (item, ask) = (self.item as u16, side == Side::Ask);
+        let (message, start) = (self.message, self.at);
+        let (mut at, mut end) = (start, [0; SPAN]);
+        while let Some(chunk) = chunk_at(message, at, &mut end)
+            && let Some(mould) = self.moulds.find(|mould| mould.fits(chunk))
+            && let Some(change) = mould.read(chunk, at)
+            && change.mantissa != 0
+        {
+            self.scan.changes.push(Change { item, ask, ..change });
+            self.at = at + mould.len();
+            if message.get(self.at) != Some(&b',') {
+                break;
+            }
+            at = self.at + 1;
+        }
+        self.at > start
+    }
+
     /// `["price","size",…]`.
-    #[inline]
     fn pair(&mut self, list: &List, depth: usize) -> Result<(), Why> {
+        let start = self.at;
         if self.next()? != b'[' {
             return Err(Why::LevelShape);
         }
@@ -315,17 +357,22 @@ impl<'w> Walk<'w> {
             self.space();
         }
         let size = self.size()?;
+        let mut others_are_texts = true;
         loop {
             let byte = self.next()?;
             self.at += 1;
             match byte {
                 b']' => break,
                 b',' => {
-                    self.space();
+                    others_are_texts &= self.next()? == b'"';
                     self.skip(depth + 1)?;
                 }
                 _ => return Err(Why::NotJson),
             }
+        }
+        if others_are_texts {
+            let within = |range: &Range<usize>| range.start - start..range.end - start;
+            self.moulds.other().cast(&self.message[start..self.at], within(&price.0), within(&size.0));
         }
         self.change(list, Some(price), Some(size), list.side)
     }
@@ -373,10 +420,11 @@ impl<'w> Walk<'w> {
         }
         let (mut price, mut size, mut side) = (None, None, list.side);
         let once = |there: bool| if there { Err(Why::Twice) } else { Ok(()) };
-        self.object(|walk, key, escaped| {
-            if escaped {
+        self.object(|walk, name| {
+            if name.escaped {
                 return Err(Why::EscapedName);
             }
+            let key = name.bytes;
             if key == price_key {
                 once(price.is_some())?;
                 price = Some(walk.price()?);
@@ -477,7 +525,7 @@ impl<'w> Walk<'w> {
         }
         match self.next()? {
             b'"' => self.string().map(|_| ()),
-            b'{' => self.object(|walk, _, _| walk.skip(depth + 1)),
+            b'{' => self.object(|walk, _| walk.skip(depth + 1)),
             b'[' => self.array(|walk, _| walk.skip(depth + 1)),
             b't' => self.literal(b"true"),
             b'f' => self.literal(b"false"),

@@ -87,7 +87,7 @@ pub struct Data<'m> {
     /// Further entries that it touches, each once.
     pub also: SmallVec<[u32; 3]>,
     /// The message: the whole frame, or an element of it, without white space around it.
-    pub bytes: &'m [u8],
+    pub text: &'m str,
     /// The venue's own id of it, unique within the channel and the instrument: a message with the same id is the same
     /// message. A sequence is not enough for that where numbers are repeated or begin anew.
     pub id: Option<Cow<'m, str>>,

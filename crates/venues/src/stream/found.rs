@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::scan;
+use crate::words;
 
 /// How many different pointers one socket's frames may be read by: a bit each.
 pub(super) const SLOTS_MAX: usize = 64;
@@ -143,20 +144,8 @@ impl<'m> Value<'m> {
 /// A number of nothing but digits.
 #[inline]
 pub(super) fn digits(text: &[u8]) -> Option<u64> {
-    if text.is_empty() || text.len() > 20 {
-        return None;
-    }
-    if text.len() <= 19 {
-        // 19 digits always fit.
-        let mut number = 0_u64;
-        for byte in text {
-            let digit = byte.wrapping_sub(b'0');
-            if digit > 9 {
-                return None;
-            }
-            number = number * 10 + u64::from(digit);
-        }
-        return Some(number);
+    if text.len() != 20 {
+        return words::number(text);
     }
     text.iter().try_fold(0_u64, |number, byte| {
         let digit = byte.wrapping_sub(b'0');

@@ -14,10 +14,12 @@ use serde_json::value::RawValue;
 use super::found::{Found, Slot};
 use super::paths::{Paths, PathsBuilder, Take};
 use super::pointer::{Pointer, Step};
-use super::scan::{Scanned, skip_space};
+use super::scan::{DEPTH_MAX, Scanned, levels_end, skip_space, value_end};
 use super::shape::Shapes;
+use crate::mould::Two;
 
-const FRAMES: [&str; 8] = [
+const FRAMES: [&str; 9] = [
+    r#"{"stream":"btcusdt@depth@100ms","data":{"e":"depthUpdate","E":1723161255208,"s":"BTCUSDT","U":5,"u":9,"b":[["61737.63000000","0.00000000"],["61737.62000000","1.50000000"],["61737.61000000","0.12500000"],["61737.60000000","12.12500000"],["61737.59000000","0.12500000"]],"a":[["61738.01000000","0.50000000"],["61738.02000000","7.50000000"]]}}"#,
     r#"{"stream":"btcusdt@depth@100ms","data":{"e":"depthUpdate","E":1723161255208,"s":"BTCUSDT","U":5,"u":9,"b":[["61737.63","0.0"],["61737.62","1.50000000"],["7","0.002"]],"a":[]}}"#,
     r#"{"channel":"trade","type":"update","data":[{"symbol":"BTC/USD","side":"buy","price":83744.3,"qty":0.00044780,"trade_id":109116693},{"symbol":"ETH\/USD","trade_id":7}]}"#,
     r#"{"arg":{"channel":"books","instId":"NEAR-USDT"},"action":"snapshot","data":[{"asks":[["1.783","411.1","0","3"]],"bids":[],"ts":"1765201257005","checksum":-1197821412,"seqId":9690930615,"prevSeqId":-1}]}"#,
@@ -212,6 +214,49 @@ fn the_walk_and_serde_json_agree() {
         }
     }
     assert!(taken > mutants / 5, "only {taken} were sound: the test has lost its meaning");
+}
+
+/// A list of levels, most of them spelled alike, with or without damage.
+fn levels(random: &mut StdRng) -> Vec<u8> {
+    const SIZES: [&str; 6] = ["0.00000000", "1.50000000", "12.25000000", "7", "\\u0031", "0.5\",\"0\",\"3"];
+    let rows = (0..random.random_range(0..12)).map(|_| {
+        let size = SIZES[random.random_range(0..20_usize).min(SIZES.len() - 1)];
+        let size = if random.random_bool(0.6) { SIZES[1] } else { size };
+        format!(
+            "[\"{}.{:02}000000\",\"{size}\"]",
+            random.random_range(10_000..99_999),
+            random.random_range(0..100)
+        )
+    });
+    let mut list = format!("[{}]}}}}", rows.collect::<Vec<_>>().join(",")).into_bytes();
+    for _ in 0..random.random_range(0..3) {
+        let at = random.random_range(0..list.len());
+        match random.random_range(0..3) {
+            0 => list[at] = *BYTES.choose(random).expect("there are some"),
+            1 => list.insert(at, *BYTES.choose(random).expect("there are some")),
+            _ => list.truncate(at.max(1)),
+        }
+    }
+    list
+}
+
+#[test]
+fn levels_spelled_alike_end_where_any_value_does() {
+    let mut random = StdRng::seed_from_u64(13);
+    let (mut moulds, mut ended) = (Two::default(), 0);
+    let mutants = mutants(60_000);
+    for _ in 0..mutants {
+        let list = levels(&mut random);
+        if list[0] != b'[' || std::str::from_utf8(&list).is_err() {
+            continue;
+        }
+        let depth = if random.random_bool(0.1) { DEPTH_MAX - random.random_range(0..3) } else { 2 };
+        if let Some(end) = levels_end(&list, 0, depth, &mut moulds) {
+            assert_eq!(value_end(&list, 0, depth), Ok(end), "{}", list.escape_ascii());
+            ended += 1;
+        }
+    }
+    assert!(ended > mutants / 5, "only {ended} were sound: the test has lost its meaning");
 }
 
 #[test]

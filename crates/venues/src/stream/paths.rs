@@ -11,6 +11,7 @@ use super::keys::Keys;
 use super::pointer::{Pointer, Step};
 use super::scan::{self, Scanned, fault, skip_space, string_end, value_end};
 use super::shape::Shape;
+use crate::words::short_key;
 
 /// The pointers of a socket while they are collected.
 #[derive(Debug, Default)]
@@ -217,7 +218,7 @@ impl Paths {
         }
         let mut seen = 0_u64;
         loop {
-            let (known, value_at) = match scan::short_key(bytes, at) {
+            let (known, value_at) = match short_key(bytes, at) {
                 Some((word, len, value_at)) => {
                     (node.keys.find_word(word, bytes, at + 1, at + 1 + len), value_at)
                 }

@@ -338,7 +338,7 @@ impl Known {
             is_snapshot,
             items: reads.items.and_then(|slot| found.count(slot)).unwrap_or(1),
             flaw,
-            bytes: &frame.as_bytes()[range],
+            text: &frame[range],
         }));
         Ok(())
     }

@@ -4,6 +4,9 @@
 
 use std::borrow::Cow;
 
+use crate::mould::{Mould, SPAN, Two, chunk_at};
+use crate::words::{digits_end, not_plain, word_at};
+
 /// How deep values may be nested; a frame that goes deeper is refused.
 pub const DEPTH_MAX: u32 = 127;
 
@@ -39,8 +42,8 @@ pub fn skip_space(bytes: &[u8], mut at: usize) -> usize {
 pub fn string_end(bytes: &[u8], mut at: usize) -> Scanned<(usize, bool)> {
     let mut escaped = false;
     loop {
-        while let Some(chunk) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
-            let found = not_plain(u64::from_le_bytes(*chunk));
+        while let Some(word) = word_at(bytes, at) {
+            let found = not_plain(word);
             if found != 0 {
                 at += (found.trailing_zeros() / 8) as usize;
                 break;
@@ -56,36 +59,6 @@ pub fn string_end(bytes: &[u8], mut at: usize) -> Scanned<(usize, bool)> {
             Some(0x20..) => at += 1,
             _ => return fault(bytes, at, "a control character stands in a text"),
         }
-    }
-}
-
-/// The high bit of every byte that is a quote, a backslash or a control character; a borrow can only spoil bytes above
-/// the first of them.
-#[inline(always)]
-fn not_plain(word: u64) -> u64 {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    let quote = word ^ (ONES * u64::from(b'"'));
-    let slash = word ^ (ONES * u64::from(b'\\'));
-    (quote.wrapping_sub(ONES) & !quote
-        | slash.wrapping_sub(ONES) & !slash
-        | word.wrapping_sub(ONES * 0x20) & !word)
-        & 0x8080_8080_8080_8080
-}
-
-/// A key of less than eight bytes with nothing odd about it, as most are: its bytes in one word, how many they are, and
-/// its value right after the colon. `None`: somebody else must look.
-#[inline(always)]
-pub(super) fn short_key(bytes: &[u8], at: usize) -> Option<(u64, usize, usize)> {
-    let (first, rest) = bytes.get(at..)?.split_first()?;
-    let word = u64::from_le_bytes(*rest.first_chunk::<8>()?);
-    let found = not_plain(word);
-    if *first != b'"' || found == 0 {
-        return None;
-    }
-    let len = (found.trailing_zeros() / 8) as usize;
-    match rest.get(len..len + 3)? {
-        [b'"', b':', value] if *value > b' ' => Some((word & ((1 << (8 * len)) - 1), len, at + len + 3)),
-        _ => None,
     }
 }
 
@@ -132,22 +105,16 @@ pub fn unescaped(inside: &str) -> Cow<'_, str> {
 /// From the first byte of a number to the byte after it.
 #[inline]
 pub fn number_end(bytes: &[u8], mut at: usize) -> Scanned<usize> {
-    let digits = |mut at: usize| {
-        while let Some(b'0'..=b'9') = bytes.get(at) {
-            at += 1;
-        }
-        at
-    };
     if bytes.get(at) == Some(&b'-') {
         at += 1;
     }
     at = match bytes.get(at) {
         Some(b'0') => at + 1,
-        Some(b'1'..=b'9') => digits(at + 1),
+        Some(b'1'..=b'9') => digits_end(bytes, at + 1),
         _ => return fault(bytes, at, "a number without digits"),
     };
     if bytes.get(at) == Some(&b'.') {
-        let end = digits(at + 1);
+        let end = digits_end(bytes, at + 1);
         if end == at + 1 {
             return fault(bytes, end, "a number without digits behind its point");
         }
@@ -155,7 +122,7 @@ pub fn number_end(bytes: &[u8], mut at: usize) -> Scanned<usize> {
     }
     if let Some(b'e' | b'E') = bytes.get(at) {
         at += 1 + usize::from(matches!(bytes.get(at + 1), Some(b'+' | b'-')));
-        let end = digits(at);
+        let end = digits_end(bytes, at);
         if end == at {
             return fault(bytes, end, "a number without digits in its exponent");
         }
@@ -188,6 +155,53 @@ pub fn value_end(bytes: &[u8], at: usize, depth: u32) -> Scanned<usize> {
     match bytes.get(at) {
         Some(b'{' | b'[') => nested_end(bytes, at, depth),
         _ => plain_end(bytes, at),
+    }
+}
+
+/// As [`value_end`], of an array: one of levels that are spelled alike is gone through a level at a time. `None`: it is
+/// something else, or no JSON; somebody else must look.
+#[inline]
+pub(super) fn levels_end(bytes: &[u8], at: usize, depth: u32, moulds: &mut Two<Mould>) -> Option<usize> {
+    // The brackets of the array and of a level.
+    if depth + 2 > DEPTH_MAX {
+        return None;
+    }
+    let (mut at, mut end) = (at + 1, [0; SPAN]);
+    loop {
+        let chunk = chunk_at(bytes, at, &mut end)?;
+        at = match moulds.find(|mould| mould.fits(chunk)) {
+            Some(mould) => at + mould.len(),
+            None => odd_level_end(bytes, at, depth + 1, moulds)?,
+        };
+        match bytes.get(at) {
+            Some(b',') => at += 1,
+            Some(b']') => return Some(at + 1),
+            _ => return None,
+        }
+    }
+}
+
+/// The same of an element that is not spelled as those before it.
+fn odd_level_end(bytes: &[u8], at: usize, depth: u32, moulds: &mut Two<Mould>) -> Option<usize> {
+    let Some(end) = texts_end(bytes, at) else { return value_end(bytes, at, depth).ok() };
+    moulds.other().cast(&bytes[at..end]);
+    Some(end)
+}
+
+/// From the opening bracket of short texts and nothing else, `["1.783","411.1","0","3"]`, to the byte after its closing one.
+#[inline]
+fn texts_end(bytes: &[u8], at: usize) -> Option<usize> {
+    if bytes.get(at) != Some(&b'[') {
+        return None;
+    }
+    let mut at = at + 1;
+    loop {
+        at = short_text_end(bytes, at)?;
+        match bytes.get(at) {
+            Some(b',') => at += 1,
+            Some(b']') => return Some(at + 1),
+            _ => return None,
+        }
     }
 }
 

@@ -8,7 +8,8 @@
 
 use super::found::{Found, Place, Slot};
 use super::paths::Paths;
-use super::scan::{Scanned, number_end, string_end, value_end};
+use super::scan::{Scanned, levels_end, number_end, string_end, value_end};
+use crate::mould::{Mould, Two};
 
 /// So many shapes are remembered: a socket carries a few kinds of frames.
 const SHAPES: usize = 4;
@@ -30,6 +31,8 @@ pub(super) struct Shapes {
     /// Frames that fit none before the next lesson, and how many those were the last time.
     wait: u32,
     next_wait: u32,
+    /// How the levels of books are spelled.
+    moulds: Two<Mould>,
 }
 
 /// A frame without its values.
@@ -72,32 +75,35 @@ impl Kind {
     }
 }
 
+/// So many of the bytes between two values are compared at once: most often that is all of them.
+const FIRST: usize = 16;
+
 /// Bytes between two values.
 #[derive(Debug, Default)]
 struct Between {
-    /// The first eight, and which of their bits count.
-    word: u64,
-    mask: u64,
+    /// The first of them, and which of their bits count.
+    first: u128,
+    mask: u128,
     text: Box<[u8]>,
 }
 
 impl Between {
     fn new(text: &[u8]) -> Self {
-        let mut first = [0; 8];
-        let len = text.len().min(8);
+        let mut first = [0; FIRST];
+        let len = text.len().min(FIRST);
         first[..len].copy_from_slice(&text[..len]);
-        let mask = if len == 8 { u64::MAX } else { (1 << (8 * len)) - 1 };
-        Self { word: u64::from_le_bytes(first), mask, text: text.into() }
+        let mask = if len == FIRST { u128::MAX } else { (1 << (8 * len)) - 1 };
+        Self { first: u128::from_le_bytes(first), mask, text: text.into() }
     }
 
     /// The byte after it, if it stands there.
     #[inline(always)]
     fn skip(&self, bytes: &[u8], at: usize) -> Option<usize> {
         let (rest, len) = (bytes.get(at..)?, self.text.len());
-        match rest.first_chunk::<8>() {
+        match rest.first_chunk() {
             Some(first) => {
-                let same = u64::from_le_bytes(*first) & self.mask == self.word;
-                let same = same && (len <= 8 || rest.get(8..len) == self.text.get(8..));
+                let same = u128::from_le_bytes(*first) & self.mask == self.first;
+                let same = same && (len <= FIRST || rest.get(FIRST..len) == self.text.get(FIRST..));
                 same.then_some(at + len)
             }
             None => rest.starts_with(&self.text).then_some(at + len),
@@ -108,7 +114,7 @@ impl Between {
 impl Shape {
     /// The byte after the value that begins at `at`, if it is of this shape; then `found` is what a walk would have found.
     #[inline]
-    fn fit(&self, bytes: &[u8], mut at: usize, found: &mut Found) -> Option<usize> {
+    fn fit(&self, bytes: &[u8], mut at: usize, found: &mut Found, moulds: &mut Two<Mould>) -> Option<usize> {
         found.clear();
         for step in &self.steps {
             let start = step.before.skip(bytes, at)?;
@@ -118,7 +124,11 @@ impl Shape {
                     _ => return None,
                 },
                 (Kind::Number, b'-' | b'0'..=b'9') => number_end(bytes, start).ok()?,
-                (Kind::Word, b't' | b'f' | b'n') | (Kind::Array, b'[') | (Kind::Object, b'{') => {
+                (Kind::Array, b'[') => match levels_end(bytes, start, step.depth, moulds) {
+                    Some(end) => end,
+                    None => value_end(bytes, start, step.depth).ok()?,
+                },
+                (Kind::Word, b't' | b'f' | b'n') | (Kind::Object, b'{') => {
                     value_end(bytes, start, step.depth).ok()?
                 }
                 // Of another kind: something may be looked for in it.
@@ -163,7 +173,8 @@ impl Shapes {
         at: usize,
         found: &mut Found,
     ) -> Scanned<usize> {
-        if let Some(end) = self.known.get(self.last).and_then(|shape| shape.fit(bytes, at, found)) {
+        let last = self.known.get(self.last);
+        if let Some(end) = last.and_then(|shape| shape.fit(bytes, at, found, &mut self.moulds)) {
             return Ok(end);
         }
         self.others(paths, bytes, at, found)
@@ -172,12 +183,12 @@ impl Shapes {
     /// Whether the next frame, if it is this one, is not walked.
     #[cfg(test)]
     pub(super) fn fits(&self, bytes: &[u8], at: usize) -> bool {
-        self.known.iter().any(|shape| shape.fit(bytes, at, &mut Found::new()).is_some())
+        self.known.iter().any(|shape| shape.fit(bytes, at, &mut Found::new(), &mut Two::default()).is_some())
     }
 
     fn others(&mut self, paths: &Paths, bytes: &[u8], at: usize, found: &mut Found) -> Scanned<usize> {
         for (number, shape) in self.known.iter().enumerate().filter(|(number, _)| *number != self.last) {
-            if let Some(end) = shape.fit(bytes, at, found) {
+            if let Some(end) = shape.fit(bytes, at, found, &mut self.moulds) {
                 self.last = number;
                 return Ok(end);
             }
@@ -195,7 +206,7 @@ impl Shapes {
         let mut shape = Shape::default();
         let end = paths.learn(bytes, at, &mut shape);
         // With an escape in a text it does not fit itself.
-        let is_good = end.is_some() && shape.fit(bytes, at, &mut Found::new()) == end;
+        let is_good = end.is_some() && shape.fit(bytes, at, &mut Found::new(), &mut self.moulds) == end;
         // Soon for the first few, then seldom: frames may all be different, or have no shape.
         let is_new = is_good && self.known.len() < SHAPES;
         self.next_wait = if is_new { 0 } else { (2 * self.next_wait + 16).min(WAIT_MAX) };
@@ -252,9 +263,7 @@ mod tests {
         }
         let mut shapes = Shapes::default();
         shapes.walk(&paths, frames[0].as_bytes(), 0, &mut Found::new()).unwrap();
-        let fits = |text: &str| {
-            shapes.known.iter().any(|shape| shape.fit(text.as_bytes(), 0, &mut Found::new()).is_some())
-        };
+        let fits = |text: &str| shapes.fits(text.as_bytes(), 0);
         assert!(fits(r#"{"stream":"zzz","data":{"t":9,"p":"3","m":true,"x":[5]}}"#));
         for wrong in [
             r#"{"stream":"zzz","data":{"t":9,"p":"3","m":true,"x":[5]}"#,

@@ -48,6 +48,16 @@ impl Touch {
         Self { ask: random.random(), price, price_text, size_text }
     }
 
+    /// One that is spelled like all the others.
+    fn alike(random: &mut StdRng, zero_in: u32) -> Self {
+        let price = random.random_range(1..400);
+        let price_text = format!("{}.{:02}", price / 100, price % 100);
+        let zero = random.random_range(0..zero_in) == 0;
+        let size = if zero { 0 } else { random.random_range(1..1_000) };
+        let size_text = format!("{}.{:02}00", size / 100, size % 100);
+        Self { ask: random.random(), price, price_text, size_text }
+    }
+
     fn gone(&self) -> bool {
         self.size_text.bytes().all(|byte| matches!(byte, b'0' | b'.'))
     }
@@ -438,7 +448,10 @@ fn mutants_make_no_wrong_book(name: &str, wire: Wire, seed: u64, mutants: usize)
             _ => ladder.message(snapshot.as_bytes()),
         };
         assert_eq!(begun.outcome, Outcome::Replaced);
-        let touches: Vec<Touch> = (0..3).map(|_| Touch::random(&mut random, 3)).collect();
+        let touches: Vec<Touch> = match random.random_bool(0.5) {
+            true => (0..3).map(|_| Touch::random(&mut random, 3)).collect(),
+            false => (0..8).map(|_| Touch::alike(&mut random, 3)).collect(),
+        };
         let mut message = wire(&touches, false, 101, &model).into_bytes();
         for _ in 0..random.random_range(1..4) {
             mutate(&mut message, &mut random);

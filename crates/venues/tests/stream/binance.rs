@@ -16,7 +16,7 @@ fn trades_and_depth_are_read() {
     assert_eq!((trade.wanted, trade.id.as_deref(), trade.items), (1, Some("37"), 1));
     assert_eq!(trade.sequence, Some(Sequence { first: 37, last: 37, prev: None }));
     assert_eq!(trade.server_time.map(UnixMs::get), Some(1_723_161_255_342));
-    assert_eq!((trade.bytes, trade.flaw), (frame.as_bytes(), None));
+    assert_eq!((trade.text, trade.flaw), (frame, None));
 
     let frame = r#"{"stream":"btcusdt@depth@100ms","data":{"e":"depthUpdate","E":1723161255208,"s":"BTCUSDT","U":5,"u":9,"b":[["61737.63","0.0"]],"a":[]}}"#;
     let depth = data(&mut reader, frame);

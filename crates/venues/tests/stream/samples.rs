@@ -81,7 +81,7 @@ impl Follower {
                     let (channel, index, symbol) = &self.table[data.wanted as usize];
                     *self.tally.messages.entry(format!("{channel} {symbol}")).or_default() += 1;
                     self.tally.flaws += u32::from(data.flaw.is_some());
-                    serde_json::from_slice::<&RawValue>(data.bytes).unwrap();
+                    serde_json::from_str::<&RawValue>(data.text).unwrap();
                     if let Some(time) = data.server_time {
                         assert!((1_500_000_000_000..1_900_000_000_000).contains(&time.get()), "{frame}");
                         let away = near_ms.map_or(0, |near| (near - time.get()).abs());

@@ -191,7 +191,7 @@ fn polymarket() {
         Event::Data(book) => (
             book.wanted,
             book.is_snapshot,
-            serde_json::from_slice::<serde_json::Value>(book.bytes).unwrap()["asset_id"].clone(),
+            serde_json::from_str::<serde_json::Value>(book.text).unwrap()["asset_id"].clone(),
         ),
         event => panic!("{event:?}"),
     });
