@@ -29,7 +29,6 @@
 
 mod archive;
 mod checkpoint;
-mod desk;
 mod name;
 mod recover;
 mod scan;
