@@ -1,10 +1,12 @@
 //! What a sink is given: records as they lie in the spool, whether they come from memory or from disk.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use catchment_model::{Channel, Envelope, RecordId, SpoolId, UnixNs, UtcDate, Venue};
 
 use crate::frame::{self, HEAD, Parts};
+use crate::frames::{Frames, Run};
 
 /// Records to be written together, in the order in which they were accepted. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -15,28 +17,28 @@ pub struct Batch {
 
 #[derive(Debug)]
 struct Inner {
-    chunks: Vec<Arc<Vec<u8>>>,
-    places: Vec<Place>,
+    pieces: Vec<Piece>,
     bytes: usize,
 }
 
-/// Where a record's frame is.
-#[derive(Debug, Clone, Copy)]
-struct Place {
-    chunk: u32,
-    start: u32,
-    len: u32,
+/// Neighbours that lie in one place.
+#[derive(Debug, Clone)]
+struct Piece {
+    frames: Arc<Frames>,
+    records: Range<usize>,
+    /// How many records of the batch there are up to its end.
+    end: usize,
 }
 
 impl Batch {
     /// How many records it holds.
     pub fn len(&self) -> usize {
-        self.inner.places.len()
+        self.inner.pieces.last().map_or(0, |piece| piece.end)
     }
 
     /// Whether it holds none.
     pub fn is_empty(&self) -> bool {
-        self.inner.places.is_empty()
+        self.len() == 0
     }
 
     /// How many bytes its lines take.
@@ -46,22 +48,30 @@ impl Batch {
 
     /// The record at a place, counted from 0.
     pub fn get(&self, index: usize) -> Option<Record<'_>> {
-        self.inner.places.get(index).map(|place| self.record(*place))
+        let piece = self.inner.pieces.partition_point(|piece| piece.end <= index);
+        self.inner.pieces.get(piece).map(|piece| self.record(piece, index))
     }
 
     /// The records in the order in which they were accepted.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Record<'_>> + DoubleEndedIterator {
-        self.inner.places.iter().map(|place| self.record(*place))
+        Records { batch: self, places: 0..self.len(), piece: 0 }
+    }
+
+    /// The same, in runs of those that have a stream and a date in common.
+    pub fn runs(&self) -> impl Iterator<Item = Run<'_>> {
+        self.inner.pieces.iter().flat_map(|piece| piece.frames.runs(piece.records.clone()))
     }
 
     /// The same batch without the records at these places.
     pub fn without(&self, refused: &[usize]) -> Batch {
         let mut builder = BatchBuilder::new(self.spool);
-        builder.chunks.clone_from(&self.inner.chunks);
-        for (index, place) in self.inner.places.iter().enumerate() {
-            if !refused.contains(&index) {
-                builder.bytes += place.len as usize - HEAD;
-                builder.places.push(*place);
+        let mut index = 0;
+        for piece in &self.inner.pieces {
+            for at in piece.records.clone() {
+                if !refused.contains(&index) {
+                    builder.push(&piece.frames, at..at + 1);
+                }
+                index += 1;
             }
         }
         builder.build()
@@ -75,25 +85,50 @@ impl Batch {
         for envelope in envelopes {
             draft.push(envelope).expect("a test's records are small");
         }
-        let mut frames = draft.frames;
-        let mut places = Vec::with_capacity(envelopes.len());
-        for (seq, mark) in (first_seq..).zip(&draft.marks) {
-            frame::number(&mut frames[mark.start..mark.start + mark.len], RecordId { spool, seq });
-            places.push(Place { chunk: 0, start: mark.start as u32, len: mark.len as u32 });
-        }
-        let bytes = frames.len() - places.len() * HEAD;
-        BatchBuilder { spool, chunks: vec![Arc::new(frames)], places, bytes }.build()
+        let mut bytes = draft.frames;
+        frame::number_all(&mut bytes, &mut RecordId { spool, seq: first_seq });
+        let frames = Arc::new(Frames::of(bytes));
+        let mut builder = BatchBuilder::new(spool);
+        builder.push(&frames, 0..frames.len());
+        builder.build()
     }
 
-    fn record(&self, place: Place) -> Record<'_> {
-        let chunk = &self.inner.chunks[place.chunk as usize];
-        let frame = &chunk[place.start as usize..][..place.len as usize];
-        Record {
-            spool: self.spool,
-            seq: frame::seq(frame),
-            parts: Parts::decode(frame),
-            line: &frame[HEAD..],
+    fn record<'a>(&self, piece: &'a Piece, index: usize) -> Record<'a> {
+        let at = piece.records.end - (piece.end - index);
+        Record { spool: self.spool, ..Record::read(piece.frames.frame(at)) }
+    }
+}
+
+/// The records of a batch, one by one.
+struct Records<'a> {
+    batch: &'a Batch,
+    /// Those yet to come.
+    places: Range<usize>,
+    /// The piece the last one was in.
+    piece: usize,
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Record<'a>;
+
+    fn next(&mut self) -> Option<Record<'a>> {
+        let index = self.places.next()?;
+        while self.batch.inner.pieces[self.piece].end <= index {
+            self.piece += 1;
         }
+        Some(self.batch.record(&self.batch.inner.pieces[self.piece], index))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.places.size_hint()
+    }
+}
+
+impl ExactSizeIterator for Records<'_> {}
+
+impl DoubleEndedIterator for Records<'_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.places.next_back().and_then(|index| self.batch.get(index))
     }
 }
 
@@ -101,18 +136,17 @@ impl Batch {
 #[derive(Debug)]
 pub(crate) struct BatchBuilder {
     spool: SpoolId,
-    chunks: Vec<Arc<Vec<u8>>>,
-    places: Vec<Place>,
+    pieces: Vec<Piece>,
     bytes: usize,
 }
 
 impl BatchBuilder {
     pub(crate) fn new(spool: SpoolId) -> Self {
-        Self { spool, chunks: Vec::new(), places: Vec::new(), bytes: 0 }
+        Self { spool, pieces: Vec::new(), bytes: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.places.len()
+        self.pieces.last().map_or(0, |piece| piece.end)
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -121,45 +155,57 @@ impl BatchBuilder {
 
     /// When its last record was received.
     pub(crate) fn last_received(&self) -> Option<UnixNs> {
-        let place = self.places.last()?;
-        let frame = &self.chunks[place.chunk as usize][place.start as usize..][..HEAD];
-        UnixNs::new(Parts::decode(frame).received_at_ns).ok()
+        let piece = self.pieces.last()?;
+        Some(frame::received_at(piece.frames.frame(piece.records.end - 1)))
     }
 
-    /// Takes sound frames from `start` on, those numbered above `after_seq`, until there are `records_max` records or
-    /// `bytes_max` bytes in all. Says where it stopped and the last number it saw.
+    /// Takes sound frames from byte `start` on, those numbered above `after_seq`, until there are `records_max` records
+    /// or `bytes_max` bytes in all. Says where it stopped and the last number it saw.
     pub(crate) fn take(
         &mut self,
-        frames: &Arc<Vec<u8>>,
+        frames: &Arc<Frames>,
         start: usize,
         mut after_seq: u64,
         records_max: usize,
         bytes_max: usize,
     ) -> (usize, u64) {
-        let chunk = self.chunks.len() as u32;
-        let before = self.places.len();
-        self.places.reserve((frames.len() - start) / 512);
-        let mut at = start;
-        while at < frames.len() && self.places.len() < records_max && self.bytes < bytes_max {
-            let len = frame::frame_len(&frames[at..]).expect("only sound frames are handed on");
-            let seq = frame::seq(&frames[at..]);
+        let mut at = frames.index.frame_at(start);
+        for run in frames.runs(at..frames.len()) {
             // A group that was written again after a failed sync lies in two segments.
-            if seq > after_seq {
-                self.places.push(Place { chunk, start: at as u32, len: len as u32 });
-                self.bytes += len - HEAD;
-                after_seq = seq;
+            let fresh = run.after(after_seq);
+            let records = fresh.records();
+            let room = records_max.saturating_sub(self.len());
+            let reach = frames.index.reach(records.clone(), bytes_max.saturating_sub(self.bytes));
+            let taken = records.len().min(room).min(reach);
+            at = records.start + taken;
+            if taken > 0 {
+                self.push(frames, records.start..at);
+                after_seq = fresh.seqs().start + taken as u64 - 1;
             }
-            at += len;
+            if taken < records.len() {
+                break;
+            }
         }
-        if self.places.len() > before {
-            self.chunks.push(Arc::clone(frames));
+        (frames.index.start(at), after_seq)
+    }
+
+    fn push(&mut self, frames: &Arc<Frames>, records: Range<usize>) {
+        if records.is_empty() {
+            return;
         }
-        (at, after_seq)
+        self.bytes += frames.index.line_bytes(records.clone());
+        let end = self.len() + records.len();
+        match self.pieces.last_mut() {
+            Some(last) if Arc::ptr_eq(&last.frames, frames) && last.records.end == records.start => {
+                (last.records.end, last.end) = (records.end, end);
+            }
+            _ => self.pieces.push(Piece { frames: Arc::clone(frames), records, end }),
+        }
     }
 
     pub(crate) fn build(self) -> Batch {
-        let Self { spool, chunks, places, bytes } = self;
-        Batch { spool, inner: Arc::new(Inner { chunks, places, bytes }) }
+        let Self { spool, pieces, bytes } = self;
+        Batch { spool, inner: Arc::new(Inner { pieces, bytes }) }
     }
 }
 
@@ -173,6 +219,12 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
+    /// Reads a frame. Which spool it is of is not in it.
+    pub(crate) fn read(frame: &'a [u8]) -> Self {
+        let (spool, line) = (SpoolId::new(0), &frame[HEAD..]);
+        Self { spool, seq: frame::seq(frame), parts: Parts::decode(frame), line }
+    }
+
     /// Its id: the same on every retry and replay.
     pub fn id(&self) -> RecordId {
         RecordId { spool: self.spool, seq: self.seq }

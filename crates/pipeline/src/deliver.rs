@@ -447,28 +447,11 @@ impl Deliverer {
     /// What the books will say once the whole batch is written.
     fn count(&self, batch: &Batch) -> Counts {
         let mut counts = Counts::new();
-        let mut run: Option<(&[u8], Outlet, (Venue, Channel))> = None;
-        let mut close = |run: Option<(&[u8], Outlet, (Venue, Channel))>| {
-            if let Some((_, outlet, stream)) = run {
-                let total = counts.entry(stream).or_default();
-                total.written += outlet.written;
-                total.recovered += outlet.recovered;
-            }
-        };
-        for record in batch.iter() {
-            let recovered = u64::from(record.seq() < self.start_seq);
-            match &mut run {
-                Some((key, outlet, _)) if *key == record.stream_key() => {
-                    outlet.written += 1;
-                    outlet.recovered += recovered;
-                }
-                _ => {
-                    let first = Outlet { written: 1, recovered, quarantined: 0 };
-                    close(run.replace((record.stream_key(), first, record.stream())));
-                }
-            }
+        for run in batch.runs() {
+            let (seqs, outlet) = (run.seqs(), counts.entry(run.stream()).or_default());
+            outlet.written += seqs.end - seqs.start;
+            outlet.recovered += self.start_seq.clamp(seqs.start, seqs.end) - seqs.start;
         }
-        close(run);
         counts
     }
 }

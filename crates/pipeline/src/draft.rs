@@ -1,5 +1,7 @@
 //! Envelopes on their way in: written once, as the very bytes the spool and the archive will hold.
 
+use std::ops::Range;
+
 use catchment_model::{Channel, Envelope, Leaf, LineParts, RecordId, SpoolId, Stem, UnixNs, Venue};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128_with_seed};
 
@@ -31,16 +33,23 @@ pub enum Keys {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mark {
     /// Where its frame starts.
-    pub(crate) start: usize,
+    pub(crate) start: u32,
     /// How long its frame is.
-    pub(crate) len: usize,
+    pub(crate) len: u32,
     /// Which of the draft's streams it belongs to.
-    pub(crate) stream: usize,
+    pub(crate) stream: u32,
     pub(crate) received_at: UnixNs,
     /// What tells it from another record of its stream; 0: nothing does.
     pub(crate) key: u128,
     /// The spool was full and its policy lets this one go.
     pub(crate) dropped: bool,
+}
+
+impl Mark {
+    /// Where its frame is.
+    pub(crate) fn range(&self) -> Range<usize> {
+        self.start as usize..(self.start + self.len) as usize
+    }
 }
 
 /// Why an envelope cannot be taken.
@@ -102,8 +111,8 @@ impl Draft {
         let stream = self.stream(envelope.exchange, envelope.channel);
         let key = self.keyer.key(envelope);
         self.marks.push(Mark {
-            start,
-            len: HEAD + line_len,
+            start: start as u32,
+            len: (HEAD + line_len) as u32,
             stream,
             received_at: envelope.received_at,
             key,
@@ -121,7 +130,7 @@ impl Draft {
 
     /// Takes over the records of another draft, behind its own. The other is empty then, and keeps its memory.
     pub(crate) fn absorb(&mut self, other: &mut Draft) {
-        let offset = self.frames.len();
+        let offset = self.frames.len() as u32;
         self.frames.extend_from_slice(&other.frames);
         // Mostly all are of one stream.
         let mut last = None;
@@ -129,7 +138,7 @@ impl Draft {
             let stream = match last {
                 Some((theirs, ours)) if theirs == mark.stream => ours,
                 _ => {
-                    let (venue, channel) = other.streams[mark.stream];
+                    let (venue, channel) = other.streams[mark.stream as usize];
                     self.stream(venue, channel)
                 }
             };
@@ -161,13 +170,13 @@ impl Draft {
         self.frames.len() >= Self::FULL
     }
 
-    fn stream(&mut self, venue: Venue, channel: Channel) -> usize {
+    fn stream(&mut self, venue: Venue, channel: Channel) -> u32 {
         // Newest first: neighbours are mostly of one stream.
         match self.streams.iter().rposition(|s| *s == (venue, channel)) {
-            Some(at) => at,
+            Some(at) => at as u32,
             None => {
                 self.streams.push((venue, channel));
-                self.streams.len() - 1
+                self.streams.len() as u32 - 1
             }
         }
     }

@@ -27,6 +27,8 @@
 //! whose length and number are plausible; a flipped bit anywhere costs one record.
 //! The header only names what the frames also know; its loss costs nothing.
 
+use std::ops::Range;
+
 use catchment_model::{Envelope, RecordId, SpoolId, UnixNs};
 
 /// Bytes before the first frame of a segment.
@@ -164,14 +166,24 @@ pub(crate) fn number_all(frames: &mut [u8], next: &mut RecordId) {
 /// while a frame is at hand: going through them all twice takes twice as long.
 pub(crate) fn stamp(frames: &mut [u8], next: &mut RecordId, segment: u32, offset: u64) {
     let mut end = 0;
+    let mut numbered = 0..0;
     while end < frames.len() {
         let len = frame_len(&frames[end..]).expect("the frames were made by Draft");
-        let frame = &mut frames[end..end + len];
-        number(frame, *next);
+        number(&mut frames[end..end + len], *next);
         next.seq += 1;
-        let crc = checksum(frame, segment, offset + end as u64);
-        frame[4..8].copy_from_slice(&crc.to_le_bytes());
+        // One behind: a processor is held up by reading what it has just written in other pieces.
+        write_checksum(frames, numbered, segment, offset);
+        numbered = end..end + len;
         end += len;
+    }
+    write_checksum(frames, numbered, segment, offset);
+}
+
+/// Of the frame at this place, if there is one.
+fn write_checksum(frames: &mut [u8], place: Range<usize>, segment: u32, offset: u64) {
+    if !place.is_empty() {
+        let crc = checksum(&frames[place.clone()], segment, offset + place.start as u64);
+        frames[place][4..8].copy_from_slice(&crc.to_le_bytes());
     }
 }
 

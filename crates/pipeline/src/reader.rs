@@ -6,6 +6,7 @@ use catchment_model::UnixNs;
 
 use crate::disk::DiskFile;
 use crate::frame::{self, HEAD};
+use crate::frames::Frames;
 
 /// How much is read from disk at a time.
 const BLOCK: u64 = 1 << 20;
@@ -69,7 +70,7 @@ impl DamageKind {
 /// What one read gave: some sound frames, or the damage in front of the next ones.
 #[derive(Debug)]
 pub(crate) enum Piece {
-    Frames(Vec<u8>),
+    Frames(Frames),
     Damage(Damage),
     End,
 }
@@ -87,7 +88,7 @@ pub(crate) fn read_piece(file: &dyn DiskFile, from: Position, end: u64, after_se
         let walked = walk(&bytes, from, |_| {});
         if walked.end > 0 {
             bytes.truncate(walked.end);
-            return Ok(Piece::Frames(bytes));
+            return Ok(Piece::Frames(Frames::of(bytes)));
         }
         match walked.needs {
             Some(need) if want < need as u64 && from.offset + need as u64 <= end => want = need as u64,

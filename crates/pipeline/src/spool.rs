@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::disk::{self, Disk, DiskFile, SyncPoint};
 use crate::frame::{self, HEADER, Header};
+use crate::frames::{Frames, Index};
 use crate::reader::{Damage, DamageKind, Position};
 use crate::{Draft, events, s1};
 
@@ -230,7 +231,8 @@ impl Spool {
     pub fn accept(&mut self, draft: Draft) -> Result<u64, SpoolError> {
         let first = self.next_seq;
         if !draft.marks.is_empty() {
-            self.append(&mut [draft.frames], first, first + draft.marks.len() as u64 - 1)?;
+            let frames = Frames { bytes: draft.frames, index: Index::default() };
+            self.append(&mut [frames], first, first + draft.marks.len() as u64 - 1)?;
         }
         Ok(first)
     }
@@ -240,7 +242,7 @@ impl Spool {
     /// the disk.
     pub(crate) fn append(
         &mut self,
-        parts: &mut [Vec<u8>],
+        parts: &mut [Frames],
         first_seq: u64,
         last_seq: u64,
     ) -> Result<Position, SpoolError> {
@@ -259,8 +261,8 @@ impl Spool {
         })
     }
 
-    fn append_once(&mut self, parts: &mut [Vec<u8>], first_seq: u64) -> io::Result<Position> {
-        let bytes: u64 = parts.iter().map(|part| part.len() as u64).sum();
+    fn append_once(&mut self, parts: &mut [Frames], first_seq: u64) -> io::Result<Position> {
+        let bytes: u64 = parts.iter().map(|part| part.bytes.len() as u64).sum();
         let full =
             |open: &OpenSegment| open.len > HEADER as u64 && open.len + bytes > self.config.segment_bytes_max;
         if self.open.as_ref().is_some_and(full) {
@@ -274,7 +276,7 @@ impl Spool {
         let at = Position { segment: open.number, offset: open.len };
         if open.file.is_none() {
             let mut next_id = RecordId { spool: self.id, seq: first_seq };
-            parts.iter_mut().for_each(|part| frame::number_all(part, &mut next_id));
+            parts.iter_mut().for_each(|part| frame::number_all(&mut part.bytes, &mut next_id));
         }
         if let Some(file) = &mut open.file {
             append_in_pieces(&mut **file, parts, RecordId { spool: self.id, seq: first_seq }, at)?;
@@ -377,7 +379,7 @@ impl Spool {
 /// of them are ready.
 fn append_in_pieces(
     file: &mut dyn DiskFile,
-    parts: &mut [Vec<u8>],
+    parts: &mut [Frames],
     mut next_id: RecordId,
     mut at: Position,
 ) -> io::Result<()> {
@@ -385,12 +387,12 @@ fn append_in_pieces(
     while first < parts.len() {
         let (mut next, mut bytes) = (first, 0);
         while next < parts.len() && bytes < PIECE {
-            let part = &mut parts[next];
+            let part = &mut parts[next].bytes;
             frame::stamp(part, &mut next_id, at.segment, at.offset + bytes as u64);
             bytes += part.len();
             next += 1;
         }
-        let piece: Vec<&[u8]> = parts[first..next].iter().map(Vec::as_slice).collect();
+        let piece: Vec<&[u8]> = parts[first..next].iter().map(|part| part.bytes.as_slice()).collect();
         file.append_all(&piece)?;
         if next < parts.len() {
             file.hasten(at.offset, bytes as u64);

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::watch;
 
+use crate::frames::Frames;
 use crate::reader::Position;
 
 /// Less is quickly had from the system.
@@ -16,12 +17,17 @@ const SPARE_MAX: usize = 64 << 20;
 #[derive(Debug, Clone)]
 pub(crate) struct Chunk {
     pub(crate) at: Position,
-    pub(crate) frames: Arc<Vec<u8>>,
+    pub(crate) frames: Arc<Frames>,
 }
 
 impl Chunk {
     fn end(&self) -> u64 {
-        self.at.offset + self.frames.len() as u64
+        self.at.offset + self.frames.bytes.len() as u64
+    }
+
+    /// What it takes in memory.
+    fn memory(&self) -> usize {
+        self.frames.bytes.len() + self.frames.index.memory()
     }
 }
 
@@ -100,17 +106,17 @@ impl Tail {
     }
 
     /// A group has become durable: its parts lie there, one behind the other.
-    pub(crate) fn push(&self, at: Position, parts: Vec<Vec<u8>>) {
+    pub(crate) fn push(&self, at: Position, parts: Vec<Frames>) {
         let mut end = at;
         let is_told = {
             let mut state = self.lock();
             for frames in parts {
                 let chunk = Chunk { at: end, frames: Arc::new(frames) };
-                if chunk.frames.is_empty() {
+                if chunk.frames.bytes.is_empty() {
                     continue;
                 }
                 end.offset = chunk.end();
-                state.bytes += chunk.frames.len();
+                state.bytes += chunk.memory();
                 state.chunks.push_back(chunk);
             }
             state.readable.insert(end.segment, end.offset);
@@ -242,10 +248,10 @@ impl Tail {
 impl State {
     fn forget_oldest(&mut self, bytes_max: usize) {
         if let Some(chunk) = self.chunks.pop_front() {
-            self.bytes -= chunk.frames.len();
+            self.bytes -= chunk.memory();
             // A sink may still be at it; then it goes when the sink is done.
             if let Ok(frames) = Arc::try_unwrap(chunk.frames) {
-                self.keep(frames, bytes_max);
+                self.keep(frames.bytes, bytes_max);
             }
         }
     }

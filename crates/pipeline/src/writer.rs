@@ -16,21 +16,22 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use catchment_model::{Channel, Clock, RecordId, SpoolId, UnixMs, UnixNs, Venue};
+use catchment_model::{Channel, Clock, RecordId, SpoolId, UnixMs, Venue};
 use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use self::gaps::MissedMap;
-use self::group::{Fates, Group, Member};
+use self::group::{Group, Member};
+use crate::DedupWindow;
 use crate::books::{BookKeeper, DropReason};
 use crate::draft::Draft;
 use crate::events;
+use crate::frames::Frames;
 use crate::intake::{AcceptError, OnStorageError, Receipt, Tray};
 use crate::reader::{Damage, Position};
 use crate::spool::{Cursor, Heard, OnFull, Spool, SpoolConfig, SpoolError};
 use crate::tail::Tail;
-use crate::{DedupWindow, Fate};
 
 /// How often cursors are saved, gaps are written and a failing disk is tried.
 const UPKEEP: Duration = Duration::from_secs(1);
@@ -179,7 +180,7 @@ struct Flight {
 }
 
 /// The spool, what was to be written, and where it lies now.
-type Landing = (Spool, Vec<Vec<u8>>, Result<Position, SpoolError>);
+type Landing = (Spool, Vec<Frames>, Result<Position, SpoolError>);
 
 /// The disk failed, and when.
 struct Wound {
@@ -338,17 +339,6 @@ impl Writer {
     }
 }
 
-/// What became of a draft's records of one stream.
-#[derive(Clone, Default)]
-struct Tally {
-    received: u64,
-    accepted: u64,
-    duplicate: u64,
-    dropped: u64,
-    /// When the last accepted one was received.
-    last: Option<UnixNs>,
-}
-
 /// When a stream was heard of whose newest record says `at`. Not when it became durable: what came in between is not
 /// whole. A record of long ago, brought by somebody who has kept it, was heard of just now.
 fn heard_at(at: UnixMs, now: UnixMs) -> UnixMs {
@@ -414,14 +404,14 @@ impl Writer {
         let policy = self.config.on_full;
         let draft = &mut submit.draft;
         for mark in &mut draft.marks {
-            let (venue, channel) = draft.streams[mark.stream];
+            let (venue, channel) = draft.streams[mark.stream as usize];
             mark.dropped = match policy {
                 OnFull::Block => false,
                 OnFull::DropAll => true,
                 OnFull::DropTickerDepthKeepTrade => channel.is_quote(),
             };
             if mark.dropped {
-                let frame = &draft.frames[mark.start..mark.start + mark.len];
+                let frame = &draft.frames[mark.range()];
                 self.missed.add(venue, channel, DropReason::SpoolFull, frame);
             }
         }
@@ -547,24 +537,7 @@ impl Writer {
     /// Counts what became of the records, and answers.
     fn tell(&mut self, group: Group) {
         let now = self.wiring.clock.wall().ms();
-        for Member { mut submit, fates, .. } in group.into_members() {
-            let mut tallies = vec![Tally::default(); submit.draft.streams.len()];
-            for (at, mark) in submit.draft.marks.iter().enumerate() {
-                let tally = &mut tallies[mark.stream];
-                tally.received += 1;
-                let fate = match &fates {
-                    Fates::Accepted(first) => Fate::Accepted(*first),
-                    Fates::Each(fates) => fates[at],
-                };
-                match fate {
-                    Fate::Accepted(_) => {
-                        tally.accepted += 1;
-                        tally.last = Some(mark.received_at);
-                    }
-                    Fate::Duplicate => tally.duplicate += 1,
-                    Fate::Dropped => tally.dropped += 1,
-                }
-            }
+        for Member { mut submit, fates, tallies, .. } in group.into_members() {
             for (stream, tally) in submit.draft.streams.iter().zip(tallies) {
                 if let Some(last) = tally.last {
                     let at = heard_at(last.ms(), now);
@@ -593,7 +566,7 @@ impl Writer {
             None => (DropReason::Closed, AcceptError::Closed),
         };
         for mark in &submit.draft.marks {
-            let stream @ (venue, channel) = submit.draft.streams[mark.stream];
+            let stream @ (venue, channel) = submit.draft.streams[mark.stream as usize];
             // What the policy had already dropped keeps that reason.
             let reason = if mark.dropped { DropReason::SpoolFull } else { reason };
             self.wiring.books.came_in(stream, |intake| {
@@ -601,7 +574,7 @@ impl Writer {
                 *intake.dropped.entry(reason).or_default() += 1;
             });
             if reason == DropReason::Storage {
-                let frame = &submit.draft.frames[mark.start..mark.start + mark.len];
+                let frame = &submit.draft.frames[mark.range()];
                 self.missed.add(venue, channel, reason, frame);
             }
         }

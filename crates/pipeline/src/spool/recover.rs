@@ -13,6 +13,7 @@ use super::{
 use crate::batch::BatchBuilder;
 use crate::disk::{self, Disk, SyncPoint};
 use crate::frame::{self, HEADER};
+use crate::frames::Frames;
 use crate::reader::{self, DamageKind, Piece, Position};
 use crate::{events, s1};
 
@@ -138,7 +139,7 @@ impl Spool {
         for number in headers.keys() {
             let mut found = None;
             // One that cannot be read may be followed by one that can.
-            let _ = self.scan(*number, |frames| found = found.or_else(|| first_id(frames)));
+            let _ = self.scan(*number, |frames| found = found.or_else(|| first_id(&frames.bytes)));
             if found.is_some() {
                 return Ok(found);
             }
@@ -161,7 +162,7 @@ impl Spool {
         for number in ours.map(|(number, _)| number).take(2) {
             let scanned = self.scan(*number, |frames| {
                 let mut builder = BatchBuilder::new(self.id);
-                let (_, last) = builder.take(&Arc::new(frames.to_vec()), 0, 0, usize::MAX, usize::MAX);
+                let (_, last) = builder.take(&Arc::new(frames), 0, 0, usize::MAX, usize::MAX);
                 seq = seq.max(last);
                 for record in builder.build().iter() {
                     let seen: &mut UnixMs =
@@ -179,7 +180,7 @@ impl Spool {
     }
 
     /// Shows all sound frames of a segment, a piece at a time; says how many bytes at its end are not sound.
-    fn scan(&self, number: u32, mut each: impl FnMut(&[u8])) -> io::Result<u64> {
+    fn scan(&self, number: u32, mut each: impl FnMut(Frames)) -> io::Result<u64> {
         let file = self.disk().open(&self.segment_path(number))?;
         let end = file.len()?;
         let mut at = Position { segment: number, offset: HEADER as u64 };
@@ -187,8 +188,8 @@ impl Spool {
         loop {
             match persistently(|| reader::read_piece(&*file, at, end, 0))? {
                 Piece::Frames(frames) => {
-                    each(&frames);
-                    at.offset += frames.len() as u64;
+                    at.offset += frames.bytes.len() as u64;
+                    each(frames);
                 }
                 Piece::Damage(damage) => {
                     torn = if damage.kind == DamageKind::TornTail { damage.len } else { 0 };

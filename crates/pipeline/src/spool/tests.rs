@@ -72,7 +72,7 @@ fn drain(spool: &Spool, cursor: Cursor) -> (Vec<(Cursor, u64, String)>, Vec<Dama
                     Piece::Frames(frames) => {
                         let frames = Arc::new(frames);
                         let mut start = 0;
-                        while start < frames.len() {
+                        while start < frames.bytes.len() {
                             let mut builder = BatchBuilder::new(spool.id());
                             let (stopped, seq) = builder.take(&frames, start, after.seq, 1, usize::MAX);
                             after = Cursor { at: Position { offset: at.offset + stopped as u64, ..at }, seq };

@@ -1,8 +1,9 @@
 //! Records that become durable together.
 
-use catchment_model::{Monotonic, RecordId, SpoolId};
+use catchment_model::{Monotonic, RecordId, SpoolId, UnixNs};
 
 use super::Submit;
+use crate::frames::{Frames, Index};
 use crate::intake::{Fate, Receipt};
 use crate::tail::Tail;
 use crate::{DedupWindow, Draft};
@@ -10,7 +11,7 @@ use crate::{DedupWindow, Draft};
 /// A group while it gathers, and the drafts it is made of.
 pub(super) struct Group {
     /// Frames to be written, one part behind the other: the drafts' own memory, where all of a draft is kept.
-    parts: Vec<Vec<u8>>,
+    parts: Vec<Frames>,
     bytes: usize,
     first_seq: u64,
     next_seq: u64,
@@ -22,8 +23,21 @@ pub(super) struct Group {
 pub(super) struct Member {
     pub(super) submit: Submit,
     pub(super) fates: Fates,
+    /// What became of the records of each of its streams.
+    pub(super) tallies: Vec<Tally>,
     /// The part of the group that is this draft's memory.
     part: Option<usize>,
+}
+
+/// What becomes of a stream's records of one draft.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Tally {
+    pub(super) received: u64,
+    pub(super) accepted: u64,
+    pub(super) duplicate: u64,
+    pub(super) dropped: u64,
+    /// When the last one that was accepted was received.
+    pub(super) last: Option<UnixNs>,
 }
 
 /// What becomes of the records of a draft once the group is durable.
@@ -74,8 +88,12 @@ impl Group {
     ) {
         let first = RecordId { spool, seq: self.next_seq };
         let mut each: Option<Vec<Fate>> = None;
-        let Draft { frames, marks, .. } = &mut submit.draft;
+        let Draft { frames, marks, streams, .. } = &mut submit.draft;
+        let mut tallies = vec![Tally::default(); streams.len()];
+        let mut index = Index::with_room(marks.len(), streams);
         for (at, mark) in marks.iter().enumerate() {
+            let tally = &mut tallies[mark.stream as usize];
+            tally.received += 1;
             let refused = if mark.dropped {
                 Some(Fate::Dropped)
             } else {
@@ -85,30 +103,35 @@ impl Group {
                 (is_new == Some(false)).then_some(Fate::Duplicate)
             };
             if let Some(fate) = refused {
+                tally.duplicate += u64::from(fate == Fate::Duplicate);
+                tally.dropped += u64::from(fate == Fate::Dropped);
                 each.get_or_insert_with(|| accepted(first, at).collect()).push(fate);
                 continue;
             }
             if let Some(fates) = &mut each {
                 fates.push(Fate::Accepted(RecordId { spool, seq: self.next_seq }));
             }
+            tally.accepted += 1;
+            tally.last = Some(mark.received_at);
+            index.push(mark.len as usize, self.next_seq, mark.stream, mark.received_at.date());
             self.next_seq += 1;
         }
-        let (part, fates) = match each {
+        let (bytes, fates) = match each {
             None => (std::mem::take(frames), Fates::Accepted(first)),
             Some(fates) => {
                 let mut kept = Vec::with_capacity(frames.len());
                 for (mark, fate) in marks.iter().zip(&fates) {
                     if matches!(fate, Fate::Accepted(_)) {
-                        kept.extend_from_slice(&frames[mark.start..mark.start + mark.len]);
+                        kept.extend_from_slice(&frames[mark.range()]);
                     }
                 }
                 (kept, Fates::Each(fates))
             }
         };
         let is_own = matches!(fates, Fates::Accepted(_));
-        self.members.push(Member { submit, fates, part: is_own.then_some(self.parts.len()) });
-        self.bytes += part.len();
-        self.parts.push(part);
+        self.members.push(Member { submit, fates, tallies, part: is_own.then_some(self.parts.len()) });
+        self.bytes += bytes.len();
+        self.parts.push(Frames { bytes, index });
     }
 
     /// Bytes to be written.
@@ -137,9 +160,9 @@ impl Group {
     }
 
     /// What is to be written. If it is not, it is to be put back.
-    pub(super) fn take_parts(&mut self, tail: &Tail) -> Vec<Vec<u8>> {
+    pub(super) fn take_parts(&mut self, tail: &Tail) -> Vec<Frames> {
         let mut parts = std::mem::take(&mut self.parts);
-        for part in &mut parts {
+        for Frames { bytes: part, .. } in &mut parts {
             // They stay in memory for the sinks, which counts what is in them.
             if part.capacity() > 2 * part.len() {
                 let exact = part.as_slice().to_vec();
@@ -150,7 +173,7 @@ impl Group {
     }
 
     /// What could not be written.
-    pub(super) fn put_back(&mut self, parts: Vec<Vec<u8>>) {
+    pub(super) fn put_back(&mut self, parts: Vec<Frames>) {
         self.parts = parts;
     }
 
@@ -162,9 +185,39 @@ impl Group {
     pub(super) fn into_submits(mut self) -> impl DoubleEndedIterator<Item = Submit> {
         self.members.into_iter().map(move |mut member| {
             if let Some(part) = member.part {
-                member.submit.draft.frames = std::mem::take(&mut self.parts[part]);
+                member.submit.draft.frames = std::mem::take(&mut self.parts[part].bytes);
             }
             member.submit
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame;
+    use crate::frames::tests::{draft, told};
+
+    #[test]
+    fn what_is_noted_of_a_group_is_what_its_frames_say() {
+        let check = |words: &str, dropped: &[usize], want: &str| {
+            let mut draft = draft(words);
+            dropped.iter().for_each(|at| draft.marks[*at].dropped = true);
+            let mut group = Group::from(5);
+            group.add(Submit::laid(draft, None), SpoolId::new(7), &mut None, Monotonic::default());
+            let Frames { mut bytes, index } = group.parts.pop().unwrap();
+            frame::number_all(&mut bytes, &mut RecordId { spool: SpoolId::new(7), seq: 5 });
+            let noted = Frames { bytes: bytes.clone(), index };
+            let read = Frames::of(bytes);
+            assert_eq!(told(noted.runs(0..noted.len())), want);
+            assert_eq!(told(read.runs(0..read.len())), want);
+            let frames = |frames: &Frames| -> Vec<Vec<u8>> {
+                (0..frames.len()).map(|at| frames.frame(at).to_vec()).collect()
+            };
+            assert_eq!(frames(&noted), frames(&read));
+        };
+        check("trades0 trades0 books0 trades1", &[], "trades0:5-6 books0:7-7 trades1:8-8");
+        check("trades0 books0 trades0 trades1", &[1], "trades0:5-6 trades1:7-7");
+        check("trades0 books0 books0 trades0", &[0, 3], "books0:5-6");
     }
 }

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use catchment_model::{Channel, Envelope, UtcDate, Venue};
-use catchment_pipeline::{Batch, Disk, Record};
+use catchment_model::{Channel, UtcDate, Venue};
+use catchment_pipeline::{Batch, Disk, Run};
 use tracing::{error, warn};
 
 use super::checkpoint::{Checkpoint, Mark};
@@ -28,12 +28,12 @@ pub(super) struct Archive {
     pub(super) store: Store,
     config: JsonlConfig,
     streams: Vec<Stream>,
-    by_key: HashMap<Box<[u8]>, usize>,
+    by_names: HashMap<(Venue, Channel), usize>,
     files: Vec<OpenFile>,
     pub(super) closed: Vec<ClosedFile>,
     owed: Vec<OwedCut>,
-    /// The stream and file of the record before.
-    last: Option<(usize, usize)>,
+    /// The stream that was placed last.
+    last: Option<usize>,
     /// The newest date seen.
     newest: Option<UtcDate>,
     batches: u64,
@@ -43,7 +43,6 @@ pub(super) struct Archive {
 #[derive(Debug)]
 struct Stream {
     names: (Venue, Channel),
-    key: Box<[u8]>,
     mark: Mark,
     /// Its open files, by date. Mostly one.
     files: Vec<(UtcDate, usize)>,
@@ -98,7 +97,7 @@ impl Archive {
             store,
             config,
             streams: Vec::new(),
-            by_key: HashMap::new(),
+            by_names: HashMap::new(),
             files: Vec::new(),
             closed: Vec::new(),
             owed: Vec::new(),
@@ -142,8 +141,7 @@ impl Archive {
 
     /// What is durable of a stream, to be corrected at start.
     pub(super) fn mark(&mut self, venue: Venue, channel: Channel) -> &mut Mark {
-        let key = format!("{venue}{}{channel}", Envelope::BEFORE_CHANNEL);
-        let stream = self.stream(key.as_bytes(), || (venue, channel));
+        let stream = self.stream((venue, channel));
         &mut self.streams[stream].mark
     }
 
@@ -157,63 +155,58 @@ impl Archive {
 
     /// Places what is not here yet, and says the oldest date of the batch.
     fn place_all(&mut self, batch: &Batch, oldest: &mut Option<UtcDate>) -> Result<(), JsonlError> {
-        for record in batch.iter() {
-            let date = record.date();
-            if *oldest != Some(date) {
-                *oldest = Some(oldest.map_or(date, |oldest| oldest.min(date)));
-            }
+        for run in batch.runs() {
+            let date = run.date();
+            *oldest = Some(oldest.map_or(date, |oldest| oldest.min(date)));
             self.newest = self.newest.max(Some(date));
-            let stream = self.stream_of(&record);
-            let (seq, mark) = (record.seq(), &self.streams[stream].mark);
-            if !mark.covers(seq) && seq > self.streams[stream].placed {
-                self.place(stream, date, &record)?;
+            let stream = self.stream(run.stream());
+            let run = run.after(self.streams[stream].placed.max(self.streams[stream].mark.high));
+            let mark = &self.streams[stream].mark;
+            let is_here = run.seqs().all(|seq| mark.covers(seq));
+            if !is_here {
+                self.place(stream, &run)?;
             }
         }
         Ok(())
     }
 
-    fn place(&mut self, stream: usize, date: UtcDate, record: &Record<'_>) -> Result<(), JsonlError> {
-        let at = self.file_of(stream, date)?;
+    fn place(&mut self, stream: usize, run: &Run<'_>) -> Result<(), JsonlError> {
+        let at = self.file_of(stream, run.date())?;
         let before = self.streams[stream].writing.replace(at);
         if let Some(before) = before.filter(|before| *before != at) {
             // A stream becomes durable in order, or the highest number would not say what is here.
             self.sync(stream, before)?;
         }
-        self.files[at].used = self.batches;
-        self.files[at].push(record.seq(), record.line())?;
-        self.streams[stream].placed = record.seq();
-        self.last = Some((stream, at));
+        self.last = Some(stream);
+        let Stream { mark, placed, .. } = &mut self.streams[stream];
+        let file = &mut self.files[at];
+        file.used = self.batches;
+        for (seq, line) in run.lines().filter(|(seq, _)| !mark.covers(*seq)) {
+            file.push(seq, line)?;
+            *placed = seq;
+        }
         Ok(())
     }
 
-    /// Neighbours are mostly of one stream; then comparing the key is all it takes.
-    fn stream_of(&mut self, record: &Record<'_>) -> usize {
-        let key = record.stream_key();
-        match self.last {
-            Some((stream, _)) if *self.streams[stream].key == *key => stream,
-            _ => self.stream(key, || record.stream()),
-        }
-    }
-
-    fn stream(&mut self, key: &[u8], names: impl FnOnce() -> (Venue, Channel)) -> usize {
-        // Most archives have few streams, and comparing is quicker than hashing.
-        let near = self.streams.iter().take(NEAR).position(|stream| *stream.key == *key);
-        if let Some(at) = near.or_else(|| self.by_key.get(key).copied()) {
+    fn stream(&mut self, names: (Venue, Channel)) -> usize {
+        // Neighbours are often of one stream, most archives have few, and comparing is quicker than hashing.
+        let near = self.last.into_iter().chain(0..self.streams.len().min(NEAR));
+        let is_it = |at: &usize| self.streams[*at].names == names;
+        if let Some(at) = near.into_iter().find(is_it).or_else(|| self.by_names.get(&names).copied()) {
             return at;
         }
-        let (key, mark): (Box<[u8]>, _) = (key.into(), Mark::default());
-        self.by_key.insert(key.clone(), self.streams.len());
-        self.streams.push(Stream { names: names(), key, mark, files: Vec::new(), writing: None, placed: 0 });
+        self.by_names.insert(names, self.streams.len());
+        self.streams.push(Stream {
+            names,
+            mark: Mark::default(),
+            files: Vec::new(),
+            writing: None,
+            placed: 0,
+        });
         self.streams.len() - 1
     }
 
     fn file_of(&mut self, stream: usize, date: UtcDate) -> Result<usize, JsonlError> {
-        if let Some((last_stream, at)) = self.last
-            && last_stream == stream
-            && self.files[at].date == date
-        {
-            return Ok(at);
-        }
         if let Some((_, at)) = self.streams[stream].files.iter().find(|(of, _)| *of == date) {
             return Ok(*at);
         }
@@ -249,7 +242,6 @@ impl Archive {
             self.streams[stream].writing = None;
             self.streams[stream].placed = 0;
         }
-        self.last = None;
         result
     }
 
@@ -326,7 +318,6 @@ impl Archive {
             }
         }
         self.files = kept;
-        self.last = None;
         for stream in &mut self.streams {
             stream.files =
                 stream.files.iter().filter_map(|(date, at)| place[*at].map(|new| (*date, new))).collect();
