@@ -187,10 +187,9 @@ impl RealDisk {
         Self { dir_mode: 0o700, file_mode: 0o600, way: Way::Past }
     }
 
-    /// Files the group may read (0640 in 0750): the archive. It is synced seldom, so the cache lets it go on while the
-    /// disk writes.
+    /// Files the group may read (0640 in 0750): the archive.
     pub fn shared() -> Self {
-        Self { dir_mode: 0o750, file_mode: 0o640, way: Way::Usual }
+        Self { dir_mode: 0o750, file_mode: 0o640, way: Way::Past }
     }
 
     /// Never through a symbolic link, and never waiting on a pipe somebody planted.

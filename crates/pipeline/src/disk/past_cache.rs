@@ -1,9 +1,10 @@
 //! Large appends that go past the page cache.
 //!
-//! What is spooled is synced at once and read again only when a sink lags. Through the cache, a large append costs the
-//! kernel several times what the copying does: pages are found, filled, marked, written and given back. So its whole blocks
-//! are handed to the disk as they are; the few bytes before and behind them take the usual way. Nothing becomes
-//! durable by that: the sync that follows is the same.
+//! What is spooled is synced at once and read again only when a sink lags, and a file of the archive when it is sealed.
+//! Through the cache, a large append costs the kernel several times what the copying does: pages are found, filled,
+//! marked, written and given back. So its whole blocks are handed to the disk as they are, from where they lie if blocks
+//! may begin there; the few bytes before and behind them take the usual way. Nothing becomes durable by that: the sync
+//! that follows is the same.
 //!
 //! A file system that does not do this, or wants its blocks otherwise, gets everything the usual way.
 
@@ -23,13 +24,13 @@ const PAST: Option<OFlags> = {
 };
 /// Where blocks begin, in the file and in memory: what every disk known to us takes.
 const BLOCK: usize = 4096;
-/// Less than this is not worth the turn.
-const BYTES_MIN: usize = 64 << 10;
+/// Less than this is not worth the turn: the disk is waited for once more, and works on three stretches instead of one.
+const BYTES_MIN: usize = 256 << 10;
 /// So much is handed over at once.
 const PIECE: usize = 1 << 20;
 
 thread_local! {
-    /// Where blocks are laid out in memory. File work has its own threads, and few of them.
+    /// Where blocks are laid out in memory that do not lie so already. File work has its own threads, and few of them.
     static DESK: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -50,7 +51,7 @@ impl Way {
         if *self == Self::Past && left.bytes >= to_block + BYTES_MIN {
             DESK.with_borrow_mut(|desk| self.append_blocks(file, to_block, &mut left, desk))?;
         }
-        while let Some(part) = left.take() {
+        while let Some(part) = left.take(usize::MAX) {
             file.write_all(part)?;
         }
         Ok(())
@@ -60,16 +61,15 @@ impl Way {
     fn append_blocks(
         &mut self,
         file: &mut File,
-        to_block: usize,
+        mut to_block: usize,
         left: &mut Left<'_>,
         desk: &mut Vec<u8>,
     ) -> io::Result<()> {
-        desk.resize(PIECE + BLOCK, 0);
-        let start = desk.as_ptr().align_offset(BLOCK);
-        // No place may be known to fit; then all goes the usual way.
-        let Some(desk) = desk.get_mut(start..start.saturating_add(PIECE)) else { return Ok(()) };
-        left.lay_out(&mut desk[..to_block]);
-        file.write_all(&desk[..to_block])?;
+        while to_block > 0 {
+            let part = left.take(to_block).expect("there is more than that");
+            file.write_all(part)?;
+            to_block -= part.len();
+        }
         let usual = fcntl_getfl(&*file)?;
         let is_set = |past| fcntl_setfl(&*file, usual | past).is_ok();
         if !PAST.is_some_and(is_set) {
@@ -77,8 +77,8 @@ impl Way {
             return Ok(());
         }
         while left.bytes >= BLOCK && *self == Self::Past {
-            let piece = &mut desk[..PIECE.min(left.bytes / BLOCK * BLOCK)];
-            left.lay_out(piece);
+            // No place may be known to fit; then the rest goes the usual way.
+            let Some(piece) = left.blocks(desk) else { break };
             let taken = match write(file, piece) {
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(0),
                 taken => taken,
@@ -114,13 +114,33 @@ struct Left<'a> {
 }
 
 impl<'a> Left<'a> {
-    /// The rest of the first part.
-    fn take(&mut self) -> Option<&'a [u8]> {
-        let (first, others) = self.parts.split_first()?;
-        let rest = &first[self.at..];
-        (self.parts, self.at) = (others, 0);
-        self.bytes -= rest.len();
-        Some(rest)
+    /// What comes next, as far as it lies together: so many bytes at most.
+    fn take(&mut self, bytes_max: usize) -> Option<&'a [u8]> {
+        while self.parts.first()?.len() == self.at {
+            (self.parts, self.at) = (&self.parts[1..], 0);
+        }
+        let rest = &self.parts[0][self.at..];
+        let taken = &rest[..rest.len().min(bytes_max)];
+        self.at += taken.len();
+        self.bytes -= taken.len();
+        Some(taken)
+    }
+
+    /// The next whole blocks, where blocks may begin in memory: where they lie, if they lie so, or else on the desk.
+    fn blocks<'b>(&mut self, desk: &'b mut Vec<u8>) -> Option<&'b [u8]>
+    where
+        'a: 'b,
+    {
+        let rest = self.parts.first().map_or(&[][..], |part| &part[self.at..]);
+        if rest.len() >= BYTES_MIN.min(self.bytes) && rest.as_ptr().align_offset(BLOCK) == 0 {
+            return self.take(rest.len() / BLOCK * BLOCK);
+        }
+        desk.resize(PIECE + BLOCK, 0);
+        let start = desk.as_ptr().align_offset(BLOCK);
+        let desk = desk.get_mut(start..start.saturating_add(PIECE))?;
+        let piece = &mut desk[..PIECE.min(self.bytes / BLOCK * BLOCK)];
+        self.lay_out(piece);
+        Some(piece)
     }
 
     /// Copies what comes next into a place that is no longer than what there is.
@@ -142,7 +162,8 @@ impl<'a> Left<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Disk, RealDisk};
+    use super::super::{Disk, DiskFile, RealDisk};
+    use super::*;
 
     #[test]
     fn appends_of_every_size_lie_one_behind_the_other() {
@@ -152,13 +173,13 @@ mod tests {
         let mut want = Vec::new();
         let sizes: [&[usize]; 8] = [
             &[1],
-            &[70_000, 0, 4_096],
+            &[280_000, 0, 4_096],
             &[3],
-            &[65_536, 1, 131_072 - 17],
+            &[262_144, 1, 524_288 - 17],
             &[0, 2_500_001],
             &[],
-            &[68_000, 5],
-            &[30_000, 30_000, 30_000],
+            &[264_000, 5],
+            &[120_000, 120_000, 120_000],
         ];
         for sizes in sizes {
             let bytes = |len: &usize| (0..*len).map(|at| (at * 31 + len * 7) as u8 | 1).collect();
@@ -169,10 +190,34 @@ mod tests {
             assert_eq!(file.len().unwrap(), want.len() as u64);
         }
         // Cut back in the midst of a block, as after a failure, and appended to.
-        file.cut(70_001).unwrap();
-        want.truncate(70_001);
+        file.cut(300_001).unwrap();
+        want.truncate(300_001);
         file.append(&want).unwrap();
         want.extend_from_within(..);
+        check(&*file, &want);
+    }
+
+    #[test]
+    fn what_lies_in_memory_as_in_the_file_is_taken_from_there() {
+        let dir = tempfile::tempdir_in(".").unwrap();
+        let mut file = RealDisk::private().create(&dir.path().join("file")).unwrap();
+        let memory: Vec<u8> = (0..3 * BYTES_MIN).map(|at| (at * 31 % 251) as u8).collect();
+        let blocks = memory.as_ptr().align_offset(BLOCK) % BLOCK;
+        let mut want = Vec::new();
+        // Whole blocks, then some bytes of one, then from there on: as far into a block as the file is.
+        for (into_block, len) in
+            [(0, 2 * BYTES_MIN), (0, 100), (100, BYTES_MIN + 5_000), (1_004, 2 * BYTES_MIN)]
+        {
+            let bytes = &memory[blocks + into_block..][..len];
+            assert_eq!(bytes.as_ptr() as usize % BLOCK, want.len() % BLOCK);
+            file.append(bytes).unwrap();
+            want.extend_from_slice(bytes);
+        }
+        check(&*file, &want);
+        assert_eq!(DESK.with_borrow(Vec::len), 0, "nothing was laid out again");
+    }
+
+    fn check(file: &dyn DiskFile, want: &[u8]) {
         let mut found = vec![0; want.len() + 1];
         let len = file.read_at(&mut found, 0).unwrap();
         assert!(found[..len] == want[..], "{len} bytes of {}", want.len());

@@ -181,6 +181,7 @@ impl Archive {
         let Stream { mark, placed, .. } = &mut self.streams[stream];
         let file = &mut self.files[at];
         file.used = self.batches;
+        file.lend(&mut self.store.desks);
         for (seq, line) in run.lines().filter(|(seq, _)| !mark.covers(*seq)) {
             file.push(seq, line)?;
             *placed = seq;
@@ -218,6 +219,7 @@ impl Archive {
 
     fn sync(&mut self, stream: usize, at: usize) -> Result<(), JsonlError> {
         self.files[at].sync()?;
+        self.files[at].give_back(&mut self.store.desks);
         self.streams[stream].mark.raise(self.files[at].seq);
         Ok(())
     }

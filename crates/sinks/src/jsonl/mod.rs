@@ -29,6 +29,7 @@
 
 mod archive;
 mod checkpoint;
+mod desk;
 mod name;
 mod recover;
 mod scan;

@@ -9,12 +9,11 @@ use catchment_model::{Channel, Clock, SpoolId, UtcDate, Venue};
 use catchment_pipeline::{Disk, DiskFile, SyncPoint, disk};
 
 use super::JsonlError;
+use super::desk::{BLOCK, Desk, Desks};
 use super::name::{FileName, date_folder};
 
 /// Lines are gathered up to this size before they go to the file.
-const BUFFER: usize = 256 << 10;
-/// A file is written in blocks of this size wherever that can be chosen.
-const BLOCK: u64 = 4096;
+const BUFFER: usize = 2 << 20;
 /// When so much of a batch is in the file, the disk may begin with it: it is busy while the rest is gathered.
 const PIECE: u64 = 1 << 20;
 
@@ -27,6 +26,8 @@ pub(super) struct Store {
     pub(super) clock: Arc<dyn Clock>,
     /// The number of the next file.
     pub(super) next_number: u64,
+    /// For files that are being written.
+    pub(super) desks: Desks,
     /// Folders that are durable as far as this process knows.
     folders: HashSet<PathBuf>,
 }
@@ -47,7 +48,7 @@ impl Store {
             other => other.map_err(JsonlError::disk("sync the folder of", &dir))?,
         }
         let folders = HashSet::from([dir.clone()]);
-        Ok(Self { dir, writer, disk, clock, next_number: 0, folders })
+        Ok(Self { dir, writer, disk, clock, next_number: 0, desks: Desks::default(), folders })
     }
 
     /// Makes sure of a folder below the archive's own. One that is there may have been made by a process that died
@@ -127,7 +128,8 @@ pub(super) struct OpenFile {
     pub(super) date: UtcDate,
     pub(super) path: PathBuf,
     file: Box<dyn DiskFile>,
-    buffer: Vec<u8>,
+    /// Lines that are not in the file yet. It has one only while a batch is written.
+    desk: Desk,
     /// Bytes in the file, durable or not.
     len: u64,
     /// Bytes the disk has, or was told to begin with.
@@ -151,7 +153,7 @@ impl OpenFile {
             date,
             path,
             file,
-            buffer: Vec::new(),
+            desk: Desk::default(),
             len: 0,
             begun_len: 0,
             durable_len: 0,
@@ -163,17 +165,30 @@ impl OpenFile {
         }
     }
 
+    /// Gives it a place to gather lines on, unless it has one.
+    pub(super) fn lend(&mut self, desks: &mut Desks) {
+        if self.desk.is_missing() {
+            self.desk = desks.take(self.len);
+        }
+    }
+
+    /// Takes that place back.
+    pub(super) fn give_back(&mut self, desks: &mut Desks) {
+        desks.give_back(&mut self.desk);
+    }
+
     /// Takes a record's line, newline included. It is durable after [`OpenFile::sync`].
     pub(super) fn push(&mut self, seq: u64, line: &[u8]) -> Result<(), JsonlError> {
         debug_assert!(line.ends_with(b"\n") && seq > self.seq, "a whole line, in order");
-        if self.buffer.len() + line.len() > BUFFER {
+        if self.desk.len() + line.len() > BUFFER {
             self.flush_blocks()?;
         }
         if line.len() > BUFFER {
             self.flush()?;
             self.append(line)?;
+            self.desk.turn_to(self.len, 0);
         } else {
-            self.buffer.extend_from_slice(line);
+            self.desk.push(line);
         }
         self.rows += 1;
         self.seq = seq;
@@ -182,23 +197,24 @@ impl OpenFile {
 
     /// Hands the gathered lines to the file, but for what begins a block at their end: the disk likes whole ones.
     fn flush_blocks(&mut self) -> Result<(), JsonlError> {
-        let beyond = ((self.len + self.buffer.len() as u64) % BLOCK) as usize;
-        let Some(whole) = self.buffer.len().checked_sub(beyond).filter(|whole| *whole > 0) else {
-            return self.flush();
-        };
-        let mut buffer = std::mem::take(&mut self.buffer);
-        let appended = self.append(&buffer[..whole]);
-        buffer.drain(..whole);
-        self.buffer = buffer;
-        appended
+        let beyond = ((self.len + self.desk.len() as u64) % BLOCK as u64) as usize;
+        self.flush_but(if beyond < self.desk.len() { beyond } else { 0 })
     }
 
     /// Hands the gathered lines to the file.
     pub(super) fn flush(&mut self) -> Result<(), JsonlError> {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        let appended = if buffer.is_empty() { Ok(()) } else { self.append(&buffer) };
-        buffer.clear();
-        self.buffer = buffer;
+        self.flush_but(0)
+    }
+
+    /// Hands the gathered lines to the file, but for so many bytes at their end.
+    fn flush_but(&mut self, kept: usize) -> Result<(), JsonlError> {
+        if self.desk.len() == 0 {
+            return Ok(());
+        }
+        let mut desk = std::mem::take(&mut self.desk);
+        let appended = self.append(&desk.lines()[..desk.len() - kept]);
+        desk.turn_to(self.len, kept);
+        self.desk = desk;
         appended
     }
 
