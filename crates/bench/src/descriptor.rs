@@ -134,7 +134,7 @@ impl ByHand {
         events.push(Event::Data(Data {
             wanted,
             also: Default::default(),
-            bytes: &frame[start..end],
+            text: &text[start..end],
             id: Some(Cow::Borrowed(&text[id_from..id_to])),
             sequence,
             server_time: number(time).and_then(|ms| UnixMs::new(i64::try_from(ms).ok()?).ok()),
