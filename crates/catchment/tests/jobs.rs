@@ -139,10 +139,17 @@ fn uri(server: &catchment_sinks::mongo::Mongod) -> String {
 /// A child that does not outlive its test.
 struct Worker(Child);
 
-impl Drop for Worker {
-    fn drop(&mut self) {
+impl Worker {
+    /// Once more is no harm.
+    fn kill(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.kill();
     }
 }
 
@@ -330,6 +337,8 @@ async fn killed_at_random(with_store: fn(Site) -> Site) {
         let job = now().await;
         let killed_at = clock.monotonic();
         let was_held = holder(&job, &workers) == Some(at);
+        // Gone before its successor comes, which has the same spool.
+        workers[at].kill();
         workers[at] = site.worker(at);
         killed += 1;
         let is_taken = |then: &Job| then.fence > job.fence || then.state != State::Running;
