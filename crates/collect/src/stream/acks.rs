@@ -63,6 +63,18 @@ pub(crate) enum Fault {
     Mute,
 }
 
+impl Fault {
+    /// Whether the venue has it on its list: it has said so, or it has refused to put it there once more ("Already
+    /// subscribed"), as after an answer that came too late.
+    fn says_listed(&self) -> bool {
+        match self {
+            Self::Refused(reason) => reason.to_ascii_lowercase().contains("already"),
+            Self::Mute => true,
+            Self::Unanswered => false,
+        }
+    }
+}
+
 impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -281,7 +293,7 @@ impl AckLedger {
 
     fn fail(&mut self, place: usize, fault: Fault, now: Monotonic) {
         let entry = &mut self.entries[place];
-        entry.is_listed |= fault == Fault::Mute;
+        entry.is_listed |= fault.says_listed();
         entry.failures = entry.failures.saturating_add(1);
         let doublings = (entry.failures - 1).min(16);
         let wait = self.settings.again_after.saturating_mul(1 << doublings).min(self.settings.again_max);
@@ -320,6 +332,17 @@ mod tests {
         assert!(acks.is_settled(), "the other may stay quiet");
         assert_eq!((acks.look(at(1_000)), acks.counts()), (vec![], (2, 0)));
         assert_eq!(acks.answered(1), Vec::<usize>::new());
+    }
+
+    #[test]
+    fn what_the_venue_says_it_has_already_is_taken_off_its_list_before_it_is_asked_for_again() {
+        for (reason, is_listed) in [("Already subscribed", true), ("Currency pair not supported", false)] {
+            let mut acks = ledger(&[true]);
+            acks.take_due(at(0));
+            acks.sent(1, &[0], at(0));
+            assert_eq!(acks.refused(&[0], reason, at(1)), Some(0));
+            assert_eq!(acks.take_listed(0), is_listed, "{reason}");
+        }
     }
 
     #[test]
