@@ -225,6 +225,7 @@ impl Recorder {
             governor,
             intake,
             gaps.clone(),
+            house.pipeline.resumed(),
             clock,
             &mut self.tasks,
             self.stop.clone(),

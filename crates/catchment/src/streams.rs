@@ -29,6 +29,7 @@ pub(crate) fn start(
     governor: Governor,
     intake: Intake,
     gaps: Option<mpsc::Sender<GapNotice>>,
+    resumed: &[Resumed],
     clock: &Arc<dyn Clock>,
     tasks: &mut JoinSet<()>,
     stop: CancellationToken,
@@ -57,6 +58,7 @@ pub(crate) fn start(
             ..StreamSettings::default()
         },
         status,
+        resumed: resumed.to_vec(),
         gaps,
     };
     let over = on_its_own_thread(id, async move {

@@ -57,6 +57,8 @@ pub(crate) enum Standing {
 pub(crate) enum Fault {
     /// The venue said no.
     Refused(String),
+    /// It said no, because it has it on its list, as after an answer that came too late.
+    Already(String),
     /// It said nothing.
     Unanswered,
     /// It said yes, and nothing came.
@@ -64,21 +66,16 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    /// Whether the venue has it on its list: it has said so, or it has refused to put it there once more ("Already
-    /// subscribed"), as after an answer that came too late.
+    /// Whether the venue has said that it has it on its list.
     fn says_listed(&self) -> bool {
-        match self {
-            Self::Refused(reason) => reason.to_ascii_lowercase().contains("already"),
-            Self::Mute => true,
-            Self::Unanswered => false,
-        }
+        matches!(self, Self::Already(_) | Self::Mute)
     }
 }
 
 impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Refused(reason) => write!(f, "the venue refused it: {reason}"),
+            Self::Refused(reason) | Self::Already(reason) => write!(f, "the venue refused it: {reason}"),
             Self::Unanswered => f.write_str("the venue did not acknowledge it"),
             Self::Mute => f.write_str("the venue acknowledged it and sent nothing"),
         }
@@ -224,9 +221,9 @@ impl AckLedger {
     }
 
     /// The venue refused these together. Gives back the one at fault, if that is clear.
-    pub(crate) fn refused(&mut self, places: &[usize], reason: &str, now: Monotonic) -> Option<usize> {
+    pub(crate) fn refused(&mut self, places: &[usize], fault: Fault, now: Monotonic) -> Option<usize> {
         if let [place] = places {
-            self.fail(*place, Fault::Refused(reason.to_owned()), now);
+            self.fail(*place, fault, now);
             return Some(*place);
         }
         for place in places {
@@ -314,6 +311,10 @@ mod tests {
         AckLedger::new(needs_first.iter().copied(), true, AckSettings::default())
     }
 
+    fn no(reason: &str) -> Fault {
+        Fault::Refused(reason.to_owned())
+    }
+
     #[test]
     fn asked_acknowledged_flowing() {
         let mut acks = ledger(&[true, false]);
@@ -336,12 +337,14 @@ mod tests {
 
     #[test]
     fn what_the_venue_says_it_has_already_is_taken_off_its_list_before_it_is_asked_for_again() {
-        for (reason, is_listed) in [("Already subscribed", true), ("Currency pair not supported", false)] {
+        let (already, unknown) =
+            (Fault::Already("Already subscribed".into()), no("Currency pair not supported"));
+        for (fault, is_listed) in [(already, true), (unknown, false)] {
             let mut acks = ledger(&[true]);
             acks.take_due(at(0));
             acks.sent(1, &[0], at(0));
-            assert_eq!(acks.refused(&[0], reason, at(1)), Some(0));
-            assert_eq!(acks.take_listed(0), is_listed, "{reason}");
+            assert_eq!(acks.refused(&[0], fault, at(1)), Some(0));
+            assert_eq!(acks.take_listed(0), is_listed);
         }
     }
 
@@ -361,13 +364,13 @@ mod tests {
         acks.take_due(at(0));
         acks.sent(7, &[0, 1, 2], at(0));
         let places = acks.answered(7);
-        assert_eq!(acks.refused(&places, "no", at(1)), None);
+        assert_eq!(acks.refused(&places, no("no"), at(1)), None);
         assert_eq!(acks.take_due(at(1)), [[0], [1], [2]]);
         (0..3).for_each(|place| acks.sent(8 + place as u64, &[place], at(1)));
         acks.acknowledged(0, at(2));
         acks.acknowledged(2, at(2));
-        assert_eq!(acks.refused(&[1], "unknown symbol", at(2)), Some(1));
-        assert_eq!(acks.fault(1), Some(&Fault::Refused("unknown symbol".to_owned())));
+        assert_eq!(acks.refused(&[1], no("unknown symbol"), at(2)), Some(1));
+        assert_eq!(acks.fault(1), Some(&no("unknown symbol")));
         assert_eq!(acks.counts(), (2, 1));
         assert!(acks.is_settled(), "a refusal is an answer");
     }

@@ -1,12 +1,13 @@
 //! What is known of the streams of a connection, whichever socket they come through just now: numbers, gaps, silence,
 //! books. Every message that is recorded goes through [`Core::record`].
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use catchment_model::{
     Cause, Channel, Envelope, Gap, Leaf, Monotonic, Payload, Source, Stem, Symbol, UnixMs, UnixNs, Venue,
 };
-use catchment_pipeline::Draft;
+use catchment_pipeline::{Draft, Resumed};
 use catchment_venues::stream::{Data, Order, Scope, Sequence, SequenceChecker, Step, Witness};
 use tokio::sync::mpsc;
 use xxhash_rust::xxh3::xxh3_64;
@@ -34,14 +35,16 @@ pub(crate) struct Core {
     pub(crate) desks: Vec<Desk>,
     /// Whose books these are.
     places: Vec<usize>,
+    /// Books of one market, by its name, where the venue has several that share their last price.
+    markets: HashMap<Box<str>, Vec<usize>>,
     pub(crate) counts: StreamCounts,
     pub(crate) lag: Running,
     /// What is to be done about books, by the place of their stream.
     pub(crate) resubscribe: Vec<(usize, Monotonic)>,
     pub(crate) settings: StreamSettings,
-    /// Memory to write books into.
     /// Who fills gaps, if anybody does.
     pub(crate) listener: Option<mpsc::Sender<GapNotice>>,
+    /// Memory to write books into.
     page: Vec<u8>,
 }
 
@@ -181,12 +184,23 @@ impl Core {
             streams,
             desks,
             places: desk_places,
+            markets: HashMap::new(),
             counts: StreamCounts::default(),
             lag: Running::default(),
             resubscribe: Vec::new(),
             settings,
             page: Vec::new(),
             listener: None,
+        }
+    }
+
+    /// Streams of these channels were recorded before. From the start on, which a gap of the whole channel leads up to, they
+    /// miss something until they flow.
+    pub(crate) fn resume(&mut self, resumed: &[Resumed], label: &Arc<str>, now: Monotonic) {
+        for (place, stream) in self.streams.iter().enumerate() {
+            if let Some(before) = resumed.iter().find(|before| before.channel == stream.channel) {
+                self.gaps.interrupt(place, before.cause, label, now);
+            }
         }
     }
 
@@ -414,10 +428,39 @@ impl Core {
     ) {
         for at in 0..self.streams[place].feeds.len() {
             let desk = self.streams[place].feeds[at];
-            let agreed = self.desks[desk].agreed();
-            let reaction = self.desks[desk].message(data.text, data.server_time, from.now);
-            self.counts.checks_agreed += self.desks[desk].agreed() - agreed;
-            self.react(desk, place, reaction, missing, from, draft);
+            self.hand(desk, place, data, missing, from, draft);
+            if !self.streams[place].is_book {
+                // A trade concerns all books of its market.
+                let kin = self.desks[desk].ladder.market().and_then(|market| self.markets.get(market));
+                for other in kin.cloned().unwrap_or_default().into_iter().filter(|other| *other != desk) {
+                    self.hand(other, self.places[other], data, None, from, draft);
+                }
+            }
+        }
+    }
+
+    fn hand(
+        &mut self,
+        desk: usize,
+        place: usize,
+        data: &Data<'_>,
+        missing: Option<Missing>,
+        from: From<'_>,
+        draft: &mut Draft,
+    ) {
+        let agreed = self.desks[desk].agreed();
+        let reaction = self.desks[desk].message(data.text, data.server_time, from.now);
+        self.counts.checks_agreed += self.desks[desk].agreed() - agreed;
+        self.react(desk, place, reaction, missing, from, draft);
+    }
+
+    /// A book that has just begun may be one of several of its market.
+    fn introduce(&mut self, desk: usize) {
+        let Some(market) = self.desks[desk].ladder.market() else { return };
+        match self.markets.get_mut(market) {
+            Some(kin) if kin.contains(&desk) => {}
+            Some(kin) => kin.push(desk),
+            None => drop(self.markets.insert(market.into(), vec![desk])),
         }
     }
 
@@ -433,7 +476,10 @@ impl Core {
     ) {
         match reaction {
             Reaction::None => {}
-            Reaction::Ready => self.write_book(desk, place, from, draft),
+            Reaction::Ready => {
+                self.introduce(desk);
+                self.write_book(desk, place, from, draft);
+            }
             Reaction::Wrong(wrong) => self.wrong(desk, place, &wrong, missing, from, draft),
         }
     }

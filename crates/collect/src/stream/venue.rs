@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use catchment_governor::{Governor, Lane};
 use catchment_model::{Clock, Monotonic};
-use catchment_pipeline::Intake;
+use catchment_pipeline::{Intake, Resumed};
 use catchment_venues::Endpoints;
 use catchment_venues::stream::{Descriptor, LoginError, Secrets, Wanted};
 use tokio::sync::{mpsc, watch};
@@ -46,6 +46,8 @@ pub struct StreamTask {
     pub settings: StreamSettings,
     /// Told every second.
     pub status: watch::Sender<StreamStatus>,
+    /// Channels that were recorded before this start: until a stream of theirs flows again, it has a gap.
+    pub resumed: Vec<Resumed>,
     /// Told of every gap of one symbol as it is recorded, by whoever can fill it. Full: not told; the record is there.
     pub gaps: Option<mpsc::Sender<GapNotice>>,
 }
@@ -95,6 +97,7 @@ pub async fn stream(task: StreamTask, stop: CancellationToken) -> Result<(), Str
         clock: Arc::clone(&task.clock),
         settings: task.settings,
         gaps: task.gaps.clone(),
+        resumed: task.resumed.into_iter().filter(|stream| stream.venue == venue).collect(),
         rest,
     };
     let mut tasks = JoinSet::new();

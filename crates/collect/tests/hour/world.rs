@@ -172,6 +172,7 @@ impl World {
             courier: Arc::new(Courier::described(&descriptor, client.clone(), Arc::clone(&clock)).unwrap()),
             client,
             intake: self.pipeline.intake(),
+            resumed: Vec::new(),
             gaps: None,
             clock,
             settings,

@@ -1,5 +1,6 @@
 //! Books: verified, written whole, begun anew one by one.
 
+use catchment_venues::polymarket::{HashInput, book_hash};
 use serde_json::{Value, json};
 
 use crate::rig::{Rig, Start, gap, sequences};
@@ -198,4 +199,62 @@ fn crc32(bytes: &[u8]) -> u32 {
         (0..8).for_each(|_| crc = (crc >> 1) ^ (0xEDB8_8320 & (crc & 1).wrapping_neg()));
         crc
     })
+}
+
+/// The two tokens of a Polymarket market.
+const TOKENS: [&str; 2] = ["1001", "1002"];
+
+/// A token's book with one bid and one ask, and its hash with that last price of the market.
+fn token_book(token: &str, bid: (&str, &str), time: &str, last: &str) -> (Value, String) {
+    let asks = [("0.9", "20")];
+    let hash = book_hash(&HashInput {
+        market: "0xabc",
+        asset_id: token,
+        timestamp: time,
+        bids: &[bid],
+        asks: &asks,
+        min_order_size: "5",
+        tick_size: "0.01",
+        neg_risk: false,
+        last_trade_price: last,
+    });
+    let level = |(price, size): (&str, &str)| json!({"price": price, "size": size});
+    let book = json!({
+        "market": "0xabc", "asset_id": token, "timestamp": time, "hash": hash.as_str(), "bids": [level(bid)],
+        "asks": [level(asks[0])], "tick_size": "0.01", "event_type": "book", "last_trade_price": last
+    });
+    (book, hash.as_str().to_owned())
+}
+
+#[tokio::test]
+async fn a_trade_is_the_last_price_of_all_books_of_its_market() {
+    let mut stage = Stage::silent().await;
+    let streams: Vec<(&str, &str)> =
+        TOKENS.iter().flat_map(|token| [("book_delta", *token), ("trades", *token)]).collect();
+    let mut rig = Start::venue("polymarket", &streams).on(&stage);
+    let mut session = stage.session().await;
+    session.heard().await;
+    let first = TOKENS.map(|token| token_book(token, ("0.1", "7"), "1700000000000", "0.500").0);
+    session.say(json!(first).to_string()).await;
+    rig.wait_for("orderbook", 2).await;
+    // At a price that no change has named, and told of the first token alone.
+    let trade = json!({
+        "market": "0xabc", "asset_id": TOKENS[0], "price": "0.62", "size": "4", "fee_rate_bps": "0", "side": "BUY",
+        "timestamp": "1700000000100", "event_type": "last_trade_price", "transaction_hash": "0x1"
+    });
+    session.say(trade.to_string()).await;
+    let changes = TOKENS.map(|token| {
+        let (_, hash) = token_book(token, ("0.1", "8"), "1700000000200", "0.620");
+        json!({
+            "asset_id": token, "price": "0.1", "size": "8", "side": "BUY", "hash": hash, "best_bid": "0.1",
+            "best_ask": "0.9"
+        })
+    });
+    let change = json!({
+        "market": "0xabc", "price_changes": changes, "timestamp": "1700000000200", "event_type": "price_change"
+    });
+    session.say(change.to_string()).await;
+    rig.wait_status("both are proved", |status| status.counts.checks_agreed == 4).await;
+    let (records, status) = rig.finish().await;
+    assert_eq!((status.counts.checks_failed, status.counts.gaps_told), (0, 0), "{records:#?}");
 }

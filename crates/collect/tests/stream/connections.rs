@@ -1,13 +1,18 @@
 //! Connections: subscribing, breaking, being replaced.
 
+use std::time::Duration;
+
 use catchment_collect::stream::{GapSettings, StreamSettings};
-use catchment_model::{Clock, SystemClock};
+use catchment_model::{Cause, Channel, Clock, SystemClock, UnixMs, Venue};
+use catchment_pipeline::Resumed;
+use catchment_venues::stream::Descriptor;
 use serde_json::Value;
 use tokio::net::TcpSocket;
 
 use crate::rig::{Start, gap, sequences};
 use crate::stage::{PATIENCE, Session, Stage, trade};
 
+const BINANCE: &str = include_str!("../../../venues/descriptors/binance.toml");
 const TRADES: &[(&str, &str)] = &[("trades", "BTC/USDT"), ("trades", "ETH/USDT")];
 
 async fn subscribed(stage: &mut Stage) -> Session {
@@ -101,6 +106,61 @@ async fn a_venue_that_cannot_be_reached_at_the_start_is_a_gap_until_it_can() {
         assert_eq!(payload["records"], Value::Null, "nobody knows how many");
     }
     assert_eq!((status.counts.disconnects, status.counts.gaps_told), (0, 2));
+}
+
+#[tokio::test]
+async fn a_connection_that_waits_its_turn_has_missed_nothing() {
+    let mut stage = Stage::silent().await;
+    // One connection a second, one stream on each.
+    let text = BINANCE.replace("subscriptions_max = 1024", "subscriptions_max = 1").replace(
+        "connects = { count = 300, window_ms = 300_000 }",
+        "connects = { count = 1, window_ms = 1000 }",
+    );
+    let start = Start::described(Descriptor::read("binance.toml", &text).unwrap(), TRADES);
+    let gaps = GapSettings { tell_after: Duration::from_millis(50), ..start.settings.gaps };
+    let settings = StreamSettings { gaps, ..start.settings };
+    let rig = Start { settings, ..start }.on(&stage);
+    let mut sessions = Vec::new();
+    for _ in TRADES {
+        let mut session = stage.session().await;
+        let (_, streams) = session.binance().await;
+        let symbol = streams[0].trim_end_matches("@trade").to_ascii_uppercase();
+        session.trade(&symbol, 1).await;
+        sessions.push(session);
+    }
+    rig.wait_for("trades", 2).await;
+    let (records, status) = rig.finish().await;
+    let times: Vec<i64> = TRADES.iter().map(|(_, symbol)| times(&records, symbol)[0]).collect();
+    assert!(times[0].abs_diff(times[1]) > 500, "the second one has waited: {times:?}");
+    assert_eq!((status.counts.gaps_told, status.counts.connects_failed), (0, 0));
+}
+
+#[tokio::test]
+async fn what_was_recorded_before_this_start_has_a_gap_until_it_flows() {
+    let mut stage = Stage::silent().await;
+    let started = SystemClock::new().wall();
+    let before = Resumed {
+        venue: Venue::new("binance").unwrap(),
+        channel: Channel::new("trades").unwrap(),
+        since: UnixMs::new(started.ms().get() - 60_000).unwrap(),
+        cause: Cause::Stopped,
+    };
+    let streams = &[("trades", "BTC/USDT"), ("ticker", "BTC/USDT")];
+    let rig = Start { resumed: vec![before], ..Start::venue("binance", streams) }.on(&stage);
+    let mut session = stage.session().await;
+    session.binance().await;
+    session.trade("BTCUSDT", 7).await;
+    rig.wait_for("gaps", 1).await;
+    let (records, _) = rig.finish().await;
+    let gaps: Vec<&Value> = records.iter().filter(|line| line["channel"] == "gaps").collect();
+    let told: Vec<String> = gaps.iter().map(|record| gap(record)).collect();
+    assert_eq!(told, ["trades BTC/USDT stopped -..-"], "not of what is recorded for the first time");
+    let (payload, first) = (&gaps[0]["payload"], times(&records, "BTC/USDT")[0]);
+    assert!(
+        payload["from_ms"].as_i64().unwrap() >= started.ms().get(),
+        "until then the channel has one: {payload}"
+    );
+    assert_eq!(payload["to_ms"], first);
 }
 
 #[tokio::test]

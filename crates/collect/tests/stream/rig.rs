@@ -13,7 +13,7 @@ use catchment_collect::{Courier, CourierSettings};
 use catchment_governor::{Governor, Limits, MemoryBudget, Open, Parts, Settings};
 use catchment_model::{Clock, SystemClock};
 use catchment_pipeline::{
-    Batch, Delivery, OnFull, Pipeline, PipelineConfig, Sink, SinkError, Spool, SpoolConfig,
+    Batch, Delivery, OnFull, Pipeline, PipelineConfig, Resumed, Sink, SinkError, Spool, SpoolConfig,
 };
 use catchment_venues::stream::{Descriptor, Secrets};
 use serde_json::Value;
@@ -108,6 +108,7 @@ pub(crate) struct Start<'a> {
     pub(crate) delivery: Delivery,
     pub(crate) spool_bytes: u64,
     pub(crate) secrets: Option<Secrets>,
+    pub(crate) resumed: Vec<Resumed>,
 }
 
 impl<'a> Start<'a> {
@@ -126,6 +127,7 @@ impl<'a> Start<'a> {
             delivery,
             spool_bytes: 1 << 30,
             secrets: None,
+            resumed: Vec::new(),
         }
     }
 
@@ -191,6 +193,7 @@ impl<'a> Start<'a> {
             clock,
             settings: self.settings,
             status: told,
+            resumed: self.resumed,
             gaps: None,
         };
         let stop = CancellationToken::new();

@@ -403,11 +403,11 @@ fn hundredths(size: u32) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// A member of the REST form, from its key on: `"tick_size":"0.01"`.
+/// A member of the REST form, from its key on: `"tick_size":"0.01"`, or `"last_trade_price":""` of one never traded.
 fn member<'a>(rest: &'a [u8], key: &str) -> &'a [u8] {
     let text = std::str::from_utf8(rest).unwrap_or_default();
     let Some(at) = text.find(key) else { return b"" };
-    let value = at + key.len() + 2;
+    let value = at + key.len() + 1;
     let end = text[value..].find('"').map_or(text.len(), |end| value + end + 1);
     &rest[at - 1..end]
 }

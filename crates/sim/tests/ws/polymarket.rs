@@ -204,6 +204,26 @@ async fn every_batch_has_the_hash_of_the_book_it_makes() {
 }
 
 #[tokio::test]
+async fn the_first_books_are_those_of_rest_also_of_markets_that_were_never_traded_or_have_an_empty_side() {
+    let config = small().with("polymarket.universe.untraded", "0.3").unwrap();
+    let bench = start(config.with("polymarket.universe.empty_side", "0.3").unwrap()).await;
+    let all: Vec<String> = tokens(&bench).await.concat();
+    let mut client = bench.connect("polymarket/ws/market").await;
+    client.say(&subscription(&all)).await;
+    let first = client.read().await;
+    let books = first.as_array().unwrap();
+    assert_eq!(books.len(), all.len());
+    for book in books {
+        let token = book["asset_id"].as_str().unwrap();
+        let rest = bench.json(&format!("polymarket/clob/book?token_id={token}")).await;
+        for member in ["market", "hash", "bids", "asks", "tick_size", "last_trade_price"] {
+            assert_eq!(book[member], rest[member], "{member} of {token}");
+        }
+    }
+    assert!(books.iter().any(|book| book["last_trade_price"] == ""));
+}
+
+#[tokio::test]
 async fn nothing_is_acknowledged_and_unknown_tokens_get_an_empty_list() {
     let bench = start(lively()).await;
     let mut client = bench.connect("polymarket/ws/ws/market").await;

@@ -183,6 +183,11 @@ impl Ladder {
         self.epoch
     }
 
+    /// The market it belongs to, where the venue has several books of one and says which it is.
+    pub fn market(&self) -> Option<&str> {
+        self.proof.market()
+    }
+
     /// The number of the last change in the book, where the venue numbers them.
     pub fn sequence(&self) -> Option<i64> {
         self.chain.book()

@@ -77,6 +77,8 @@ pub enum Done {
     Unsubscribed,
     /// Logged in.
     LoggedIn,
+    /// Nothing: the venue has it on its list, and does not put it there twice.
+    Already,
 }
 
 /// One message to record. All of it is valid JSON: [`Payload::already_validated`](catchment_model::Payload) may be used.

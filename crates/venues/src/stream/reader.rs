@@ -415,6 +415,9 @@ impl Known {
             ControlIs::Unsubscribed => done(Done::Unsubscribed, answer),
             ControlIs::LoggedIn => done(Done::LoggedIn, answer),
             ControlIs::Refused => Event::Refused { answer, reason: reason() },
+            ControlIs::Already => {
+                Event::Refused { answer: Answer { done: Done::Already, ..answer }, reason: reason() }
+            }
             ControlIs::Heartbeat => Event::Heartbeat,
             ControlIs::Pong => Event::Pong,
             ControlIs::Reconnect => Event::ReconnectSoon { reason: reason() },

@@ -158,6 +158,8 @@ pub(super) enum ControlIs {
     Subscribed,
     Unsubscribed,
     Refused,
+    /// Refused, because the venue has it on its list.
+    Already,
     LoggedIn,
     Heartbeat,
     Pong,

@@ -86,6 +86,10 @@ fn kraken() {
         refused(&mut reader, no),
         (Some(4), vec![0, 2], "Currency pair not supported BTC/USD".to_owned())
     );
+    let twice = r#"{"error":"Already subscribed","method":"subscribe","req_id":5,"success":false,"symbol":"BTC/USD"}"#;
+    assert!(
+        matches!(only(&mut reader, twice), Event::Refused { answer, .. } if answer.done == Done::Already)
+    );
     assert_eq!(only(&mut reader, r#"{"channel":"heartbeat"}"#), Event::Heartbeat);
     assert_eq!(only(&mut reader, r#"{"method":"pong","req_id":1}"#), Event::Pong);
     let busy = br#"{"error":["EGeneral:Too many requests"]}"#;

@@ -7,6 +7,7 @@ use catchment_model::{Cause, Gap, Monotonic, UnixNs};
 use catchment_venues::stream::{Answer, Data, Done, Event, Unknown};
 
 use super::{Frame, From, Joining, Shard, Which, events, mended};
+use crate::stream::acks::Fault;
 use crate::stream::overlap::Mark;
 use crate::stream::socket::Run;
 
@@ -161,7 +162,7 @@ impl Shard {
         self.core.counts.control += 1;
         let Some(link) = self.link(which) else { return };
         match answer.done {
-            Done::Unsubscribed => return,
+            Done::Unsubscribed | Done::Already => return,
             Done::LoggedIn => {
                 link.logged_in();
                 link.subscribe_due(now);
@@ -206,7 +207,11 @@ impl Shard {
             self.last_error = Some(format!("the venue complains: {reason}"));
             return;
         }
-        if let Some(place) = link.acks.refused(&places, reason, now) {
+        let fault = match answer.done {
+            Done::Already => Fault::Already(reason.to_owned()),
+            _ => Fault::Refused(reason.to_owned()),
+        };
+        if let Some(place) = link.acks.refused(&places, fault, now) {
             self.failed(which, place, &format!("the venue refused it: {reason}"), now);
         }
     }

@@ -1,6 +1,7 @@
 //! Sockets of a connection: opened, lost, and replaced without a break.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use catchment_governor::{Ask, HoldCause, Lane, Report};
@@ -236,6 +237,16 @@ impl Shard {
         self.interrupt_all(cause, label, now);
     }
 
+    /// An attempt to connect waits for those of others before it.
+    pub(super) fn is_in_line(&self) -> bool {
+        self.in_line.load(Ordering::Relaxed)
+    }
+
+    /// The venue has asked us to wait, or has banned us.
+    pub(super) fn is_held(&self) -> bool {
+        self.ground.governor.snapshot().hold.is_some()
+    }
+
     pub(super) fn dial(&mut self) {
         self.opened += 1;
         self.core.counts.connects += 1;
@@ -243,8 +254,11 @@ impl Shard {
         let (governor, dialer, url) =
             (self.ground.governor.clone(), self.ground.dialer.clone(), self.route.url.clone());
         let (ask, clock) = (Ask::new(self.family, Lane::Live), Arc::clone(&self.ground.clock));
+        let in_line = Arc::clone(&self.in_line);
+        in_line.store(true, Ordering::Relaxed);
         self.dialing.spawn(async move {
             let permit = governor.acquire(ask).await;
+            in_line.store(false, Ordering::Relaxed);
             let began = clock.monotonic();
             let Ok(flight) = permit.depart() else {
                 return (Err(ConnectError::Expired), label, Duration::ZERO);

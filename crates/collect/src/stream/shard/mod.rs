@@ -18,13 +18,14 @@ mod upkeep;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use catchment_governor::{FamilyId, Governor};
 use catchment_model::{Cause, Clock, Monotonic};
-use catchment_pipeline::{AcceptError, Draft, Intake, Pending};
+use catchment_pipeline::{AcceptError, Draft, Intake, Pending, Resumed};
 use catchment_venues::stream::{Event, Secrets};
 use futures_util::FutureExt;
 use tokio::sync::{mpsc, watch};
@@ -32,6 +33,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::acks::Fault;
 use super::core::{Core, From};
 use super::link::{Link, Route};
 use super::mend::mended;
@@ -62,6 +64,8 @@ pub(crate) struct Ground {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) settings: StreamSettings,
     pub(crate) gaps: Option<mpsc::Sender<GapNotice>>,
+    /// Of this venue.
+    pub(crate) resumed: Arc<[Resumed]>,
     /// For sockets that want a login.
     pub(crate) secrets: Arc<Secrets>,
     /// How the venue's clock goes: a login is signed with its time.
@@ -106,6 +110,8 @@ pub(crate) struct Shard {
     overlap_began: Monotonic,
     began: Monotonic,
     dialing: JoinSet<Dialed>,
+    /// The attempt stands in line: the venue allows so many connections in a while.
+    in_line: Arc<AtomicBool>,
     dial_at: Monotonic,
     opened: u32,
     redial: Redial,
@@ -139,6 +145,7 @@ impl Shard {
         let (now, settings) = (ground.clock.monotonic(), ground.settings);
         let mut core = Core::new(&route, settings, ground.clock.wall(), now);
         core.listener.clone_from(&ground.gaps);
+        core.resume(&ground.resumed, &Arc::from(name.as_str()), now);
         Self {
             draft: ground.intake.draft(),
             redial: Redial::new(settings.redial, seed),
@@ -155,6 +162,7 @@ impl Shard {
             overlap_began: now,
             began: now,
             dialing: JoinSet::new(),
+            in_line: Arc::default(),
             dial_at: now,
             opened: 0,
             logins_failed: 0,
@@ -346,7 +354,7 @@ impl Shard {
                 {
                     // Acknowledged, silent, and the venue does not know it: a name that is none.
                     let reason = format!("the venue acknowledged it and does not know it: {reason}");
-                    link.acks.refused(&[place], &reason, now);
+                    link.acks.refused(&[place], Fault::Refused(reason.clone()), now);
                     self.failed(Which::Current, place, &reason, now);
                 }
                 Testimony::None

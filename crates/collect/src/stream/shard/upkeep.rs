@@ -56,10 +56,11 @@ impl Shard {
         if is_wanted && self.dialing.is_empty() && self.dial_at <= now {
             self.dial();
         }
-        // Nobody has failed to reach the venue, for nobody was let try: it is held, or does not answer.
+        // Nobody has failed to reach the venue yet: it is held, or does not answer. Who merely stands in line behind other
+        // connections has not begun to listen, and misses nothing.
         let is_told = self.core.gaps.open_count() > 0;
-        if self.current.is_none() && !is_told && now.since(self.began) >= self.ground.settings.gaps.tell_after
-        {
+        let is_late = now.since(self.began) >= self.ground.settings.gaps.tell_after;
+        if self.current.is_none() && !is_told && is_late && (!self.is_in_line() || self.is_held()) {
             let label = self.label();
             self.not_reached(&label, now);
         }

@@ -166,7 +166,7 @@ pub(super) fn compile_control(
     if written.text.is_some() == has_conditions || written.text.is_some() && !written.absent.is_empty() {
         return Err(at.wrong("needs either `text`, or `when` or `present`"));
     }
-    if written.is == ControlIs::Refused && written.reason.is_empty() {
+    if matches!(written.is, ControlIs::Refused | ControlIs::Already) && written.reason.is_empty() {
         return Err(at.wrong("a refusal needs `reason`: where the venue says why"));
     }
     if written.listed.is_some() && written.is != ControlIs::Subscribed {
