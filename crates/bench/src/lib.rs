@@ -183,6 +183,9 @@ pub struct BenchArgs {
     /// Only beside this peer, for the benches that have several: cryptofeed or barter
     #[arg(long, value_name = "PEER")]
     against: Option<String>,
+    /// Only the kinds of traffic with this in their name, for ws-pipe: "trades", "depth"
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
     /// The barter-data peer, built from crates/bench/peers/barter
     #[arg(long, value_name = "PROGRAM")]
     barter: Option<PathBuf>,

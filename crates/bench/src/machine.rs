@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use catchment_model::{Clock, Monotonic, SystemClock};
+#[cfg(target_os = "linux")]
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Wall time: for whatever waits for a disk.
 pub(crate) struct Stopwatch(SystemClock, Monotonic);
@@ -29,6 +31,47 @@ pub(crate) fn thread_seconds(work: impl FnOnce()) -> f64 {
     let before = now();
     work();
     now() - before
+}
+
+/// Two processors: one for what is measured, the other for whoever serves it. Neither pushes the other's memory out of the
+/// caches then, and a figure is one of a single processor.
+pub(crate) struct Processors(#[cfg(target_os = "linux")] Option<[CpuSet; 2]>);
+
+#[cfg(target_os = "linux")]
+impl Processors {
+    /// Takes the first two this process may use. This thread and those it starts are put on the second; with only one, they
+    /// stay where they are.
+    pub(crate) fn take() -> anyhow::Result<Self> {
+        let allowed = sched_getaffinity(None)?;
+        let mut those = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).map(|cpu| {
+            let mut set = CpuSet::new();
+            set.set(cpu);
+            set
+        });
+        let (Some(measured), Some(serving)) = (those.next(), those.next()) else { return Ok(Self(None)) };
+        sched_setaffinity(None, &serving)?;
+        Ok(Self(Some([measured, serving])))
+    }
+
+    /// Does something on the first: this thread, and whatever it starts meanwhile.
+    pub(crate) fn measured<T>(&self, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+        let Some([measured, serving]) = &self.0 else { return work() };
+        sched_setaffinity(None, measured)?;
+        let done = work();
+        sched_setaffinity(None, serving)?;
+        done
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+impl Processors {
+    pub(crate) fn take() -> anyhow::Result<Self> {
+        Ok(Self())
+    }
+
+    pub(crate) fn measured<T>(&self, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+        work()
+    }
 }
 
 /// Memory of this process that is in RAM, in MiB.

@@ -4,7 +4,8 @@
 //! server and throws them away, beside itself reading through `serde_json::Value`, and beside cryptofeed, which is handed the
 //! messages without a socket. What is compared is
 //! messages for a second of CPU time: sender and reader share the machine, and the wall would tell who is the slower. As fast as
-//! they are read means 64 trades or 16 depth messages with each write of the sender, which never waits.
+//! they are read means 64 trades or 16 depth messages with each write of the sender, which never waits. All threads of whoever is
+//! measured share one processor, and the sender has another.
 
 use std::fs::File;
 use std::io::Write;
@@ -17,7 +18,7 @@ use anyhow::Context;
 use tokio::io::AsyncReadExt;
 use tungstenite::Message;
 
-use crate::machine::{Stopwatch, process_seconds, thread_seconds};
+use crate::machine::{Processors, Stopwatch, process_seconds, thread_seconds};
 use crate::peer_tape::PeerTape;
 use crate::peers::Peer;
 use crate::processes::{Recorder, pause};
@@ -37,7 +38,7 @@ const WITHIN_S: f64 = 60.0;
 const BINANCE: &str = include_str!("../../venues/descriptors/binance.toml");
 
 pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
-    let scratch = args.scratch()?;
+    let (scratch, processors) = (args.scratch()?, Processors::take()?);
     let rounds = args.rounds.unwrap_or(3);
     let sparse = (SPARSE_RATE * SPARSE_SECONDS) as usize;
     let shows = [
@@ -66,19 +67,9 @@ pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
             tape: PeerTape::depth(DEPTHS),
             channel: "book_delta",
             connections: 1,
-            keeps_books: false,
-            tempo: Tempo::Saturated(16),
-            against: vec![Against::Discarding(0.08)],
-            peer: None,
-        },
-        Show {
-            what: "depth, with its book kept",
-            tape: PeerTape::depth(DEPTHS),
-            channel: "book_delta",
-            connections: 1,
             keeps_books: true,
             tempo: Tempo::Saturated(16),
-            against: vec![],
+            against: vec![Against::Discarding(0.08)],
             peer: Some(("depth_file", PeerTape::depth(PEER_LINES), 15.0)),
         },
         Show {
@@ -92,8 +83,11 @@ pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
             peer: None,
         },
     ];
+    let is_wanted = |show: &Show| args.only.as_ref().is_none_or(|only| show.what.contains(only.as_str()));
+    let shows: Vec<Show> = shows.into_iter().filter(is_wanted).collect();
+    anyhow::ensure!(!shows.is_empty(), "--only leaves nothing over");
     for show in shows {
-        show.run(args, scratch.path(), rounds, report)?;
+        Stand { show, dir: scratch.path(), processors: &processors }.run(args, rounds, report)?;
     }
     Ok(())
 }
@@ -119,35 +113,43 @@ struct Show {
     peer: Option<(&'static str, PeerTape, f64)>,
 }
 
-impl Show {
-    fn run(self, args: &BenchArgs, dir: &Path, rounds: usize, report: &mut Report) -> anyhow::Result<()> {
-        let mut walls = Vec::new();
-        for against in &self.against {
+/// Where a kind of traffic is played.
+struct Stand<'a> {
+    show: Show,
+    dir: &'a Path,
+    processors: &'a Processors,
+}
+
+impl Stand<'_> {
+    fn run(self, args: &BenchArgs, rounds: usize, report: &mut Report) -> anyhow::Result<()> {
+        let (what, mut walls) = (self.show.what, Vec::new());
+        for against in &self.show.against {
             let mut ours = || {
-                let (cpu_rate, wall_rate) = self.record(dir, &[])?;
+                let (cpu_rate, wall_rate) = self.record(&[])?;
                 walls.push(wall_rate);
                 Ok(cpu_rate)
             };
             let mut discard = || self.discard();
-            let mut values = || Ok(self.record(dir, &["--through-values"])?.0);
+            let mut values = || Ok(self.record(&["--through-values"])?.0);
             let (theirs, goal): ((_, &mut dyn FnMut() -> anyhow::Result<f64>), _) = match against {
                 Against::Discarding(goal) => (("read and thrown away", &mut discard), *goal),
                 Against::Values(goal) => (("the same through serde_json::Value", &mut values), *goal),
             };
             let ours = ("socket to spool and file", &mut ours as &mut dyn FnMut() -> anyhow::Result<f64>);
-            let duel = Duel { what: self.what, unit: "messages", ours, theirs, goal: Goal::AtLeast(goal) };
+            let duel = Duel { what, unit: "messages", ours, theirs, goal: Goal::AtLeast(goal) };
             report.duel(rounds, duel)?;
         }
         if !walls.is_empty() {
             report.figure("written, by the wall clock", crate::median(&mut walls), "messages/s");
         }
-        let Some((mode, tape, goal)) = &self.peer else { return Ok(()) };
-        tape.write(dir, false)?;
-        let Some(mut peer) = Peer::cryptofeed(args, mode, dir)? else { return Ok(()) };
+        let Some((mode, tape, goal)) = &self.show.peer else { return Ok(()) };
+        tape.write(self.dir, false)?;
+        let peer = self.processors.measured(|| Peer::cryptofeed(args, mode, self.dir))?;
+        let Some(mut peer) = peer else { return Ok(()) };
         let duel = Duel {
-            what: self.what,
+            what,
             unit: "messages",
-            ours: ("socket to spool and file", &mut || Ok(self.record(dir, &[])?.0)),
+            ours: ("socket to spool and file", &mut || Ok(self.record(&[])?.0)),
             theirs: ("cryptofeed to a JSON file, no socket", &mut || Ok(peer.round()?.lines_per_second())),
             goal: Goal::AtLeast(*goal),
         };
@@ -155,13 +157,14 @@ impl Show {
     }
 
     /// The recorder: messages for a second of its CPU time, and for a second of the wall clock.
-    fn record(&self, dir: &Path, args: &[&str]) -> anyhow::Result<(f64, f64)> {
-        let server = WsServer::start(&self.tape)?;
-        let data = dir.join("data");
-        let config = self.config(dir, &data, server.addr())?;
-        let recorder = Recorder::start(&config, args)?;
-        let mut stage = server.stage(self.connections, &self.tape.lines, self.tempo)?;
-        let led = if self.connections == 1 { 1 } else { 0 };
+    fn record(&self, args: &[&str]) -> anyhow::Result<(f64, f64)> {
+        let Show { tape, connections, tempo, .. } = &self.show;
+        let server = WsServer::start(tape)?;
+        let data = self.dir.join("data");
+        let config = self.show.config(self.dir, &data, server.addr())?;
+        let recorder = self.processors.measured(|| Recorder::start(&config, args))?;
+        let mut stage = server.stage(*connections, &tape.lines, *tempo)?;
+        let led = if *connections == 1 { 1 } else { 0 };
         if led > 0 {
             stage.lead()?;
             wait_for(&recorder, 1)?;
@@ -169,8 +172,8 @@ impl Show {
         }
         let (watch, cpu_before) = (Stopwatch::start(), process_seconds(recorder.id())?);
         let sender = stage.play();
-        let all = self.tape.lines.len() as u64;
-        if let Tempo::Sparse(_) = self.tempo {
+        let all = tape.lines.len() as u64;
+        if let Tempo::Sparse(_) = tempo {
             // It cannot be over before, and asking costs the recorder time that counts.
             pause(std::time::Duration::from_secs_f64(SPARSE_SECONDS));
         }
@@ -181,27 +184,32 @@ impl Show {
         let lost: i64 = closing.balances.iter().map(|line| line.lost + line.dropped + line.quarantined).sum();
         anyhow::ensure!(lost == 0, "{lost} records were lost");
         std::fs::remove_dir_all(&data)?;
-        let sent = (all - led * self.connections as u64) as f64;
+        let sent = (all - led * *connections as u64) as f64;
         Ok((sent / cpu, sent / seconds))
     }
 
     /// Messages that are read and thrown away for a second of CPU time.
     fn discard(&self) -> anyhow::Result<f64> {
-        let server = WsServer::start(&self.tape)?;
-        let sockets: Vec<TcpStream> = (0..self.connections)
-            .map(|at| subscribe(server.addr(), &topic(at, self.connections, self.channel)))
+        let Show { tape, connections, channel, tempo, .. } = &self.show;
+        let server = WsServer::start(tape)?;
+        let sockets: Vec<TcpStream> = (0..*connections)
+            .map(|at| subscribe(server.addr(), &topic(at, *connections, channel)))
             .collect::<anyhow::Result<_>>()?;
-        let stage = server.stage(self.connections, &self.tape.lines, self.tempo)?;
+        let stage = server.stage(*connections, &tape.lines, *tempo)?;
         let bytes = stage.bytes();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
         let sender = stage.play();
-        let mut failed = Ok(());
-        let seconds = thread_seconds(|| failed = runtime.block_on(drain(sockets, bytes)));
-        failed?;
+        let seconds = self.processors.measured(|| {
+            let mut failed = Ok(());
+            let seconds = thread_seconds(|| failed = runtime.block_on(drain(sockets, bytes)));
+            failed.map(|()| seconds)
+        })?;
         drop(sender.join().ok().context("the sender has panicked")?.context("the reader hung up")?);
-        Ok(self.tape.lines.len() as f64 / seconds)
+        Ok(tape.lines.len() as f64 / seconds)
     }
+}
 
+impl Show {
     fn config(&self, dir: &Path, data: &Path, addr: SocketAddr) -> anyhow::Result<PathBuf> {
         let descriptors = dir.join("descriptors");
         std::fs::create_dir_all(&descriptors)?;

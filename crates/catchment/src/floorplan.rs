@@ -66,7 +66,8 @@ pub(crate) fn build(config: &Config, manner: Manner) -> anyhow::Result<House> {
     let pipeline = PipelineConfig {
         dedup: config.dedup.clone(),
         tail_bytes: config.memory_bytes / 2,
-        intake_bytes: config.memory_bytes / 2,
+        // What waits for the disk gains nothing by being more, but memory that was not used before is slow.
+        intake_bytes: config.memory_bytes / 4,
         on_storage_error: manner.on_storage_error,
         live: manner.live,
         own_thread: true,

@@ -219,17 +219,8 @@ impl Recorder {
         let gaps = accounts.as_ref().and_then(|accounts| accounts.gaps_of(id));
         self.add_governor(&stream.descriptor, &stream.speed, config, rooms, house, accounts)?;
         let governor = self.venue(id).governor.clone();
-        let intake = house.pipeline.intake();
-        let seen = streams::start(
-            stream,
-            governor,
-            intake,
-            gaps.clone(),
-            house.pipeline.resumed(),
-            clock,
-            &mut self.tasks,
-            self.stop.clone(),
-        )?;
+        let stop = self.stop.clone();
+        let seen = streams::start(stream, governor, gaps.clone(), house, &mut self.tasks, stop)?;
         self.venue(id).stream = Some(seen.clone());
         if let Some(gaps) = gaps {
             let (resumed, clock) = (house.pipeline.resumed().to_vec(), Arc::clone(clock));

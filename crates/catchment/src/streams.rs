@@ -11,13 +11,14 @@ use catchment_collect::{Courier, CourierSettings, GapNotice, gaps_of_absence};
 use catchment_control as control;
 use catchment_governor::Governor;
 use catchment_model::Clock;
-use catchment_pipeline::{Intake, Resumed};
+use catchment_pipeline::Resumed;
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::StreamConfig;
+use crate::floorplan::House;
 use crate::say;
 
 /// How long streams may take to flow before what they have missed is fetched.
@@ -27,14 +28,12 @@ const FLOW_WITHIN: Duration = Duration::from_secs(20);
 pub(crate) fn start(
     config: &StreamConfig,
     governor: Governor,
-    intake: Intake,
     gaps: Option<mpsc::Sender<GapNotice>>,
-    resumed: &[Resumed],
-    clock: &Arc<dyn Clock>,
+    house: &House,
     tasks: &mut JoinSet<()>,
     stop: CancellationToken,
 ) -> anyhow::Result<watch::Receiver<StreamStatus>> {
-    let id = config.descriptor.id();
+    let (id, clock) = (config.descriptor.id(), &house.clock);
     let client = client(config);
     let courier = Courier::described(&config.descriptor, client.clone(), Arc::clone(clock))
         .with_context(|| format!("cannot prepare requests to {id}"))?;
@@ -47,7 +46,7 @@ pub(crate) fn start(
         governor,
         courier: Arc::new(courier),
         client,
-        intake,
+        intake: house.pipeline.intake(),
         clock: Arc::clone(clock),
         settings: StreamSettings {
             keeps_books: config.keeps_books,
@@ -58,7 +57,7 @@ pub(crate) fn start(
             ..StreamSettings::default()
         },
         status,
-        resumed: resumed.to_vec(),
+        resumed: house.pipeline.resumed().to_vec(),
         gaps,
     };
     let over = on_its_own_thread(id, async move {

@@ -150,15 +150,22 @@ impl Tail {
         if bytes < SPARE_MIN {
             return Vec::with_capacity(bytes);
         }
-        let mut spare = {
+        let (spare, misfit) = {
             let mut state = self.lock();
             state.spare_wanted = true;
-            let spare = state.spare.pop().unwrap_or_default();
-            state.spare_bytes -= spare.capacity();
-            spare
+            match state
+                .spare
+                .iter()
+                .rposition(|memory| (bytes..=2 * rounded(bytes)).contains(&memory.capacity()))
+            {
+                Some(at) => (Some(state.take_spare(at)), None),
+                // What nobody has use for makes room for what comes back.
+                None if state.spare.is_empty() => (None, None),
+                None => (None, Some(state.take_spare(0))),
+            }
         };
-        spare.reserve(bytes);
-        spare
+        drop(misfit);
+        spare.unwrap_or_else(|| Vec::with_capacity(rounded(bytes)))
     }
 
     /// Memory that is no longer needed.
@@ -245,7 +252,18 @@ impl Tail {
     }
 }
 
+/// A size that others will want as well: four of them to a doubling.
+fn rounded(bytes: usize) -> usize {
+    bytes.next_multiple_of((bytes.next_power_of_two() / 8).max(1))
+}
+
 impl State {
+    fn take_spare(&mut self, at: usize) -> Vec<u8> {
+        let memory = self.spare.remove(at);
+        self.spare_bytes -= memory.capacity();
+        memory
+    }
+
     fn forget_oldest(&mut self, bytes_max: usize) {
         if let Some(chunk) = self.chunks.pop_front() {
             self.bytes -= chunk.memory();
@@ -264,5 +282,27 @@ impl State {
             self.spare_bytes += memory.capacity();
             self.spare.push(memory);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_comes_back_is_used_for_what_is_about_as_large_and_no_other() {
+        let tail = Tail::new(BTreeMap::new(), 1 << 20);
+        for bytes in [9_000, 10_000, 65_537, 262_400, 300_000] {
+            let memory = tail.spare(bytes);
+            let (place, capacity) = (memory.as_ptr(), memory.capacity());
+            assert!((bytes..=bytes + bytes / 3).contains(&capacity), "{bytes}: {capacity}");
+            tail.give_back(memory);
+            let again = tail.spare(bytes - bytes / 50);
+            assert_eq!((again.as_ptr(), again.capacity(), again.len()), (place, capacity, 0), "{bytes}");
+        }
+        // Ten times too large: it goes, and makes room for what fits.
+        tail.give_back(Vec::with_capacity(1 << 19));
+        assert!(tail.spare(50_000).capacity() < 1 << 18);
+        assert_eq!((tail.lock().spare.len(), tail.lock().spare_bytes), (0, 0));
     }
 }

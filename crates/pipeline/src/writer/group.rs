@@ -165,7 +165,8 @@ impl Group {
         for Frames { bytes: part, .. } in &mut parts {
             // They stay in memory for the sinks, which counts what is in them.
             if part.capacity() > 2 * part.len() {
-                let exact = part.as_slice().to_vec();
+                let mut exact = tail.spare(part.len());
+                exact.extend_from_slice(part);
                 tail.give_back(std::mem::replace(part, exact));
             }
         }

@@ -131,6 +131,18 @@ pub fn number_end(bytes: &[u8], mut at: usize) -> Scanned<usize> {
     Ok(at)
 }
 
+/// The same of a whole number that something follows, as most are; others are left to [`number_end`].
+#[inline(always)]
+pub(super) fn whole_number_end(bytes: &[u8], at: usize) -> Scanned<usize> {
+    if let Some(b'1'..=b'9') = bytes.get(at) {
+        let end = digits_end(bytes, at + 1);
+        if let Some(b',' | b'}' | b']') = bytes.get(end) {
+            return Ok(end);
+        }
+    }
+    number_end(bytes, at)
+}
+
 /// From the first byte of a value that holds no others to the byte after it.
 #[inline(always)]
 fn plain_end(bytes: &[u8], at: usize) -> Scanned<usize> {

@@ -8,7 +8,7 @@
 
 use super::found::{Found, Place, Slot};
 use super::paths::Paths;
-use super::scan::{Scanned, levels_end, number_end, string_end, value_end};
+use super::scan::{Scanned, levels_end, string_end, value_end, whole_number_end};
 use crate::mould::{Mould, Two};
 
 /// So many shapes are remembered: a socket carries a few kinds of frames.
@@ -123,7 +123,7 @@ impl Shape {
                     Ok((quote, false)) => quote + 1,
                     _ => return None,
                 },
-                (Kind::Number, b'-' | b'0'..=b'9') => number_end(bytes, start).ok()?,
+                (Kind::Number, b'-' | b'0'..=b'9') => whole_number_end(bytes, start).ok()?,
                 (Kind::Array, b'[') => match levels_end(bytes, start, step.depth, moulds) {
                     Some(end) => end,
                     None => value_end(bytes, start, step.depth).ok()?,
