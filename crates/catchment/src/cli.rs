@@ -103,10 +103,17 @@ pub(crate) enum Command {
     #[cfg(feature = "redis")]
     #[command(subcommand)]
     Fleet(FleetCommand),
+    #[cfg(not(feature = "redis"))]
+    #[command(hide = true, disable_help_flag = true)]
+    Fleet(Absent),
+
     /// Fetch history, job by job, onto a lake
     #[cfg(feature = "lake")]
     #[command(subcommand)]
     Backfill(crate::backfill::BackfillCommand),
+    #[cfg(not(feature = "lake"))]
+    #[command(hide = true, disable_help_flag = true)]
+    Backfill(Absent),
 
     /// Measure this machine and how close Catchment comes to it
     ///
@@ -114,6 +121,29 @@ pub(crate) enum Command {
     /// Exits with 1 if a goal is missed.
     #[cfg(feature = "bench")]
     Bench(catchment_bench::BenchArgs),
+    #[cfg(not(feature = "bench"))]
+    #[command(hide = true, disable_help_flag = true)]
+    Bench(Absent),
+}
+
+/// Whatever is asked of a command that this build was made without: it is told so, and not that there is no such command.
+#[cfg(not(all(feature = "bench", feature = "lake", feature = "redis")))]
+#[derive(Debug, Args)]
+pub(crate) struct Absent {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    rest: Vec<std::ffi::OsString>,
+}
+
+#[cfg(not(all(feature = "bench", feature = "lake", feature = "redis")))]
+impl Absent {
+    pub(crate) fn refuse(&self, command: &str, feature: &str) -> anyhow::Result<u8> {
+        let asked: Vec<_> = self.rest.iter().map(|word| word.to_string_lossy()).collect();
+        anyhow::bail!(
+            "cannot do `{command} {}`: this program was built without the feature `{feature}`; `cargo build --release \
+             --features {feature}` has it",
+            asked.join(" ")
+        )
+    }
 }
 
 impl Command {

@@ -74,10 +74,16 @@ fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Store(StoreCommand::Migrate { config, json }) => store::migrate(&config.read()?, json),
         #[cfg(feature = "redis")]
         Command::Fleet(command) => fleet::run(&command),
+        #[cfg(not(feature = "redis"))]
+        Command::Fleet(absent) => absent.refuse("fleet", "redis"),
         #[cfg(feature = "lake")]
         Command::Backfill(command) => backfill::run(&command),
+        #[cfg(not(feature = "lake"))]
+        Command::Backfill(absent) => absent.refuse("backfill", "lake"),
         #[cfg(feature = "bench")]
         Command::Bench(args) => catchment_bench::run(args),
+        #[cfg(not(feature = "bench"))]
+        Command::Bench(absent) => absent.refuse("bench", "bench"),
     }
 }
 

@@ -303,6 +303,7 @@ mod tests {
         // Ten times too large: it goes, and makes room for what fits.
         tail.give_back(Vec::with_capacity(1 << 19));
         assert!(tail.spare(50_000).capacity() < 1 << 18);
-        assert_eq!((tail.lock().spare.len(), tail.lock().spare_bytes), (0, 0));
+        let state = tail.lock();
+        assert_eq!((state.spare.len(), state.spare_bytes), (0, 0));
     }
 }

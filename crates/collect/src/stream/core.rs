@@ -35,6 +35,8 @@ pub(crate) struct Core {
     pub(crate) desks: Vec<Desk>,
     /// Whose books these are.
     places: Vec<usize>,
+    /// The streams whose messages each of them takes.
+    fed_by: Vec<Vec<usize>>,
     /// Books of one market, by its name, where the venue has several that share their last price.
     markets: HashMap<Box<str>, Vec<usize>>,
     pub(crate) counts: StreamCounts,
@@ -71,6 +73,15 @@ pub(crate) struct Stream {
     pub(crate) strikes: u32,
     /// Books that its messages belong to.
     feeds: Vec<usize>,
+}
+
+impl Stream {
+    /// What the witness said during the last silence proves nothing in the next.
+    fn spoke(&mut self) {
+        if self.testimony.is_some() || self.strikes > 0 {
+            (self.testimony, self.strikes) = (None, 0);
+        }
+    }
 }
 
 /// The id of a message, kept as it came: it is asked for only when a stream is silent.
@@ -133,7 +144,7 @@ impl Core {
         let of = |place: usize| &specs[route.table[place].channel];
         let places = 0..route.table.len();
         let mut streams: Vec<Stream> = Vec::new();
-        let (mut desks, mut desk_places) = (Vec::new(), Vec::new());
+        let (mut desks, mut desk_places, mut fed_by) = (Vec::new(), Vec::new(), Vec::new());
         for wanted in &*route.table {
             let spec = &specs[wanted.channel];
             let rule = spec.sequence.filter(|rule| rule.scope == Scope::Instrument);
@@ -166,13 +177,13 @@ impl Core {
             desks.push(Desk::new(plan, &instrument.frame, Monotonic(now.0 + share)));
             desk_places.push(place);
             let desk = desks.len() - 1;
-            for other in places.clone() {
-                let same = route.table[other].instrument.symbol == instrument.symbol;
-                let belongs = of(other).feeds_book == Some(route.table[place].channel);
-                if other == place || (belongs && same) {
-                    streams[other].feeds.push(desk);
-                }
-            }
+            let feeds = places.clone().filter(|other| {
+                let same = route.table[*other].instrument.symbol == instrument.symbol;
+                let belongs = of(*other).feeds_book == Some(route.table[place].channel);
+                *other == place || (belongs && same)
+            });
+            fed_by.push(feeds.collect::<Vec<usize>>());
+            fed_by[desk].iter().for_each(|other| streams[*other].feeds.push(desk));
         }
         let channels = streams.iter().map(|stream| Arc::from(stream.channel.as_str()));
         let traits =
@@ -184,6 +195,7 @@ impl Core {
             streams,
             desks,
             places: desk_places,
+            fed_by,
             markets: HashMap::new(),
             counts: StreamCounts::default(),
             lag: Running::default(),
@@ -261,10 +273,7 @@ impl Core {
             self.silence.heard(place, now);
             let stream = &mut self.streams[place];
             stream.received = Some(from.received_at.ms());
-            // What the witness said during the last silence proves nothing in the next.
-            if stream.testimony.is_some() || stream.strikes > 0 {
-                (stream.testimony, stream.strikes) = (None, 0);
-            }
+            stream.spoke();
             let of_this = missing.filter(|_| place == data.wanted as usize);
             self.feed(place, data, of_this, from, draft);
             if !is_old && is_written {
@@ -430,10 +439,21 @@ impl Core {
             let desk = self.streams[place].feeds[at];
             self.hand(desk, place, data, missing, from, draft);
             if !self.streams[place].is_book {
-                // A trade concerns all books of its market.
-                let kin = self.desks[desk].ladder.market().and_then(|market| self.markets.get(market));
-                for other in kin.cloned().unwrap_or_default().into_iter().filter(|other| *other != desk) {
-                    self.hand(other, self.places[other], data, None, from, draft);
+                self.tell_kin(desk, place, data, from, draft);
+            }
+        }
+    }
+
+    /// A trade concerns all books of its market. It is told of one of them alone, and what a witness says of the others' trades
+    /// is this one.
+    fn tell_kin(&mut self, desk: usize, place: usize, data: &Data<'_>, from: From<'_>, draft: &mut Draft) {
+        let kin = self.desks[desk].ladder.market().and_then(|market| self.markets.get(market));
+        for other in kin.cloned().unwrap_or_default().into_iter().filter(|other| *other != desk) {
+            self.hand(other, self.places[other], data, None, from, draft);
+            for heard in &self.fed_by[other] {
+                if self.streams[*heard].channel == self.streams[place].channel {
+                    self.silence.heard(*heard, from.now);
+                    self.streams[*heard].spoke();
                 }
             }
         }

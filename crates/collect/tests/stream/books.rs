@@ -1,9 +1,14 @@
 //! Books: verified, written whole, begun anew one by one.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use catchment_collect::stream::StreamSettings;
+use catchment_model::{Clock, SystemClock};
 use catchment_venues::polymarket::{HashInput, book_hash};
 use serde_json::{Value, json};
 
-use crate::rig::{Rig, Start, gap, sequences};
+use crate::rig::{Rig, Start, gap, impatient, sequences};
 use crate::stage::{Session, Stage};
 
 const BOOKS: &[(&str, &str)] = &[("book_delta", "BTC/USDT"), ("book_delta", "ETH/USDT")];
@@ -226,6 +231,45 @@ fn token_book(token: &str, bid: (&str, &str), time: &str, last: &str) -> (Value,
     (book, hash.as_str().to_owned())
 }
 
+fn token_trade(token: &str, price: &str) -> String {
+    json!({
+        "market": "0xabc", "asset_id": token, "price": price, "size": "4", "fee_rate_bps": "0", "side": "BUY",
+        "timestamp": "1700000000100", "event_type": "last_trade_price", "transaction_hash": "0x1"
+    })
+    .to_string()
+}
+
+#[tokio::test]
+async fn a_token_whose_trades_are_told_of_the_other_is_not_frozen() {
+    // Another price each time somebody asks.
+    let asked = AtomicUsize::new(0);
+    let mut stage = Stage::start(move |_| {
+        let price = format!("0.{:03}", 100 + asked.fetch_add(1, Ordering::Relaxed) % 800);
+        (200, json!({"price": price, "side": "BUY", "hash": "0", "timestamp": "1"}).to_string())
+    })
+    .await;
+    let streams =
+        [("book_delta", TOKENS[0]), ("book_delta", TOKENS[1]), ("trades", TOKENS[0]), ("trades", TOKENS[1])];
+    let start = Start::venue("polymarket", &streams);
+    let settings = StreamSettings { silence: impatient(), ..start.settings };
+    let rig = Start { settings, ..start }.on(&stage);
+    let mut session = stage.session().await;
+    session.heard().await;
+    let first = TOKENS.map(|token| token_book(token, ("0.1", "7"), "1700000000000", "0.500").0);
+    session.say(json!(first).to_string()).await;
+    rig.wait_for("orderbook", 2).await;
+    // Longer than anybody is left in peace.
+    let (clock, mut trades) = (SystemClock::new(), 0);
+    let until = clock.monotonic().0 + Duration::from_secs(2);
+    while clock.monotonic().0 < until {
+        session.say(token_trade(TOKENS[0], &format!("0.{:03}", 200 + trades % 500))).await;
+        trades += 1;
+        rig.wait_for("trades", trades).await;
+    }
+    let (_, status) = rig.finish().await;
+    assert_eq!((stage.asked("last-trade-price"), status.counts.frozen), (0, 0));
+}
+
 #[tokio::test]
 async fn a_trade_is_the_last_price_of_all_books_of_its_market() {
     let mut stage = Stage::silent().await;
@@ -238,11 +282,7 @@ async fn a_trade_is_the_last_price_of_all_books_of_its_market() {
     session.say(json!(first).to_string()).await;
     rig.wait_for("orderbook", 2).await;
     // At a price that no change has named, and told of the first token alone.
-    let trade = json!({
-        "market": "0xabc", "asset_id": TOKENS[0], "price": "0.62", "size": "4", "fee_rate_bps": "0", "side": "BUY",
-        "timestamp": "1700000000100", "event_type": "last_trade_price", "transaction_hash": "0x1"
-    });
-    session.say(trade.to_string()).await;
+    session.say(token_trade(TOKENS[0], "0.62")).await;
     let changes = TOKENS.map(|token| {
         let (_, hash) = token_book(token, ("0.1", "8"), "1700000000200", "0.620");
         json!({
