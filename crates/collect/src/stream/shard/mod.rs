@@ -108,6 +108,7 @@ pub(crate) struct Shard {
     /// The one stream for whose sake it is wanted. It may come back by itself.
     replace_for: Option<usize>,
     overlap_began: Monotonic,
+    /// Since when it may try, its turn having come.
     began: Monotonic,
     dialing: JoinSet<Dialed>,
     /// The attempt stands in line: the venue allows so many connections in a while.

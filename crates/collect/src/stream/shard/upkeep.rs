@@ -56,11 +56,14 @@ impl Shard {
         if is_wanted && self.dialing.is_empty() && self.dial_at <= now {
             self.dial();
         }
-        // Nobody has failed to reach the venue yet: it is held, or does not answer. Who merely stands in line behind other
-        // connections has not begun to listen, and misses nothing.
+        // Who merely stands in line behind other connections has not begun to listen, and misses nothing.
+        if self.is_in_line() && !self.is_held() {
+            self.began = now;
+        }
+        // Nobody has failed to reach the venue yet: it is held, or does not answer.
         let is_told = self.core.gaps.open_count() > 0;
         let is_late = now.since(self.began) >= self.ground.settings.gaps.tell_after;
-        if self.current.is_none() && !is_told && is_late && (!self.is_in_line() || self.is_held()) {
+        if self.current.is_none() && !is_told && is_late {
             let label = self.label();
             self.not_reached(&label, now);
         }
