@@ -3,6 +3,7 @@
 
 mod workshop;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -128,24 +129,41 @@ async fn stopped_and_started_again_it_tells_since_when_nobody_listened() {
     let ran = site.run(BINANCE, &run).await;
     assert_eq!(ran.status.code(), Some(0), "{}", said(&ran));
     for channel in ["trades", "book_delta", "ticker"] {
-        let (mut first, mut told) = (i64::MAX, Vec::new());
+        // The first message of each symbol after the restart, and the gaps of all and of each.
+        let (mut first, mut told, mut own) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
         each_line(&site.data().join("binance"), |path, line| {
             let line: Value = serde_json::from_slice(line).unwrap();
             let (time, gap) = (line["received_at_ms"].as_i64().unwrap(), &line["payload"]);
+            let symbol = line["symbol"].as_str().unwrap().to_owned();
             if path.to_string_lossy().contains("/gaps/") && gap["channel"] == channel {
-                assert_eq!((&line["symbol"], &gap["cause"]), (&"*".into(), &"stopped".into()), "{line}");
-                told.push((gap["from_ms"].as_i64().unwrap(), gap["to_ms"].as_i64().unwrap()));
+                assert_eq!(gap["cause"], "stopped", "{line}");
+                let bounds = (gap["from_ms"].as_i64().unwrap(), gap["to_ms"].as_i64().unwrap());
+                match symbol.as_str() {
+                    "*" => told.push(bounds),
+                    _ => assert_eq!(own.insert(symbol, bounds), None, "{line}"),
+                }
             } else if line["channel"] == channel && time >= restarted {
-                first = first.min(time);
+                let first = first.entry(symbol).or_insert(time);
+                *first = time.min(*first);
             }
         });
+        let heard = *first.values().min().unwrap();
         let tells = |(from, to): &(i64, i64)| {
-            (began + 3_000..=restarted).contains(from) && (restarted..=first).contains(to)
+            (began + 3_000..=restarted).contains(from) && (restarted..=heard).contains(to)
         };
         assert!(
             matches!(&told[..], [one] if tells(one)),
-            "{channel}: began {began}, restarted {restarted}, heard {first}: {told:?}"
+            "{channel}: began {began}, restarted {restarted}, heard {heard}: {told:?}"
         );
+        // From there on each has its own, until it flows; a book does so when its snapshot is there.
+        for (symbol, first) in &first {
+            let (from, to) = own[symbol];
+            assert!((told[0].1..=*first).contains(&from), "{channel} of {symbol}: {told:?}, {from}..{to}");
+            assert!(
+                to == *first || channel == "book_delta" && to > *first,
+                "{channel} of {symbol}: {first}, {to}"
+            );
+        }
     }
 }
 
