@@ -48,6 +48,18 @@ async fn candles() {
     conformance::candles::all(&make).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_who_open_a_new_file_at_once_all_come_in() {
+    for _ in 0..20 {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("jobs.db");
+        let opening: Vec<_> = (0..8).map(|_| tokio::spawn(SqliteStore::open(path.clone()))).collect();
+        for opened in opening {
+            opened.await.unwrap().unwrap();
+        }
+    }
+}
+
 /// The calendar jumps while a job is held and the budget is spent: nobody notices.
 #[tokio::test]
 async fn a_set_calendar_frees_neither_leases_nor_tokens() {

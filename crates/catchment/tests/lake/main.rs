@@ -11,6 +11,7 @@ mod doors;
 #[allow(unreachable_pub)]
 mod lossy_storage;
 
+use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use catchment_model::SystemClock;
 use catchment_sim::{EventRoll, Faults, LimitModel, LimitRule, Sim, SimConfig};
 use lossy_storage::Losses;
 use rand::rngs::StdRng;
+use rand::seq::IteratorRandom;
 use rand::{RngExt, SeedableRng};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -101,12 +103,12 @@ impl Site {
         command.stdout(Stdio::piped()).spawn().unwrap()
     }
 
-    /// How many leases stand under that name, run out or not.
-    async fn leases_of(&self, worker: &str) -> usize {
+    /// Under whose names leases stand, run out or not.
+    async fn holders(&self) -> BTreeSet<String> {
         let status = self.json(&["status", "--json"]).await;
         assert_eq!(status["is_finished"], false, "there are jobs enough: {status}");
         let leases = status["leases"].as_array().unwrap();
-        leases.iter().filter(|lease| lease["worker"] == worker).count()
+        leases.iter().map(|lease| lease["worker"].as_str().unwrap().to_owned()).collect()
     }
 
     /// What the table and the files say when all is done.
@@ -131,6 +133,16 @@ async fn end(child: Child) -> Value {
 
 fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+/// Waits until the store of the shared budget is open: its last file is.
+async fn has_its_store(child: &Child) {
+    let is_turns = |file: std::io::Result<std::fs::DirEntry>| {
+        file.and_then(|file| file.path().read_link()).is_ok_and(|path| path.ends_with("jobs.db-turns"))
+    };
+    while !std::fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap().any(is_turns) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -297,31 +309,37 @@ async fn killed_workers_on_a_storage_that_loses_answers_lose_and_double_nothing_
 
 /// Two workers; now and then one of them stands still with leases in its hands until the other has taken them, and goes on.
 async fn stop_again_and_again(walk: Walk, seed: u64) {
-    let (stops, jobs) = if is_long() { (50, 806) } else { (2, 22) };
+    let (stops, jobs) = if is_long() { (50, 806) } else { (2, 30) };
     let events = jobs * 500;
     let site = Site::start_with(Walk::roll(events), walk == Walk::Offset, Faults::default()).await;
     walk.set_up(&site, events).await;
-    let names = ["one", "two"];
-    let mut workers =
-        names.map(|name| site.worker(name, &["--lease", "1s", "--rate", "20", "--leases", "3"]));
+    let mut workers = ["one", "two"]
+        .map(|name| (name, site.worker(name, &["--lease", "1s", "--rate", "20", "--leases", "3"])));
+    // One that stands still within a transaction keeps out whoever is only just coming.
+    for (_, worker) in &workers {
+        has_its_store(worker).await;
+    }
     let mut chance = StdRng::seed_from_u64(seed);
     for stop in 0..stops {
-        let victim = loop {
-            let victim = chance.random_range(0..names.len());
+        let (name, victim) = loop {
             tokio::time::sleep(Duration::from_millis(chance.random_range(50..700))).await;
-            assert_eq!(workers[victim].try_wait().unwrap(), None, "after {stop} stops there is still work");
-            signal(&workers[victim], Signal::STOP);
-            if site.leases_of(names[victim]).await > 0 {
-                break victim;
+            // A walk has one holder at a time, and whoever waits for it has nothing to lose.
+            let holders = site.holders().await;
+            let holding = workers.iter_mut().filter(|(name, _)| holders.contains(*name));
+            let Some((name, victim)) = holding.choose(&mut chance) else { continue };
+            assert_eq!(victim.try_wait().unwrap(), None, "after {stop} stops there is still work");
+            signal(victim, Signal::STOP);
+            if site.holders().await.contains(*name) {
+                break (*name, victim);
             }
-            signal(&workers[victim], Signal::CONT);
+            signal(victim, Signal::CONT);
         };
-        while site.leases_of(names[victim]).await > 0 {
+        while site.holders().await.contains(name) {
             tokio::task::yield_now().await; // the other takes them when they have run out
         }
-        signal(&workers[victim], Signal::CONT);
+        signal(victim, Signal::CONT);
     }
-    let [one, two] = workers;
+    let [(_, one), (_, two)] = workers;
     let (one, two) = (end(one).await, end(two).await);
     let found = site.check(events).await;
     eprintln!("{walk:?}, seed {seed}: {stops} stops; {one} {two} {found}");

@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use catchment_model::{Candle, UnixMs, Venue};
+use catchment_model::{Candle, SystemClock, UnixMs, Venue};
 use rusqlite::{Connection, ErrorCode};
 
 pub use host::{HostClock, Machine};
@@ -151,7 +151,8 @@ fn open_file(path: &Path) -> Result<Connection, StoreError> {
     }
     let mut conn = Connection::open(path)?;
     conn.busy_timeout(READ_WAIT)?;
-    conn.pragma_update(None, "journal_mode", "wal")?;
+    // When several turn a new file at the same moment, SQLite tells all but one that it is busy, and does not wait.
+    writer::once_free(&SystemClock::new(), || conn.pragma_update(None, "journal_mode", "wal"))?;
     conn.pragma_update(None, "synchronous", "full")?;
     conn.pragma_update(None, "foreign_keys", true)?;
     // 16 MiB of log before it is copied into the file, and not more than 64 MiB kept on disk.

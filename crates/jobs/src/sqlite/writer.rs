@@ -208,22 +208,15 @@ impl Thread {
     }
 
     fn begin(&mut self) -> Result<(), rusqlite::Error> {
-        let begin = |conn: &Connection| conn.prepare_cached("BEGIN IMMEDIATE")?.execute([]).map(drop);
-        let is_busy = |error: &rusqlite::Error| error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy);
-        match begin(&self.conn) {
+        let begin = || self.conn.prepare_cached("BEGIN IMMEDIATE")?.execute([]).map(drop);
+        match begin() {
             Err(error) if is_busy(&error) => {}
             other => return other,
         }
-        let since = self.clock.monotonic();
         // Only a courtesy: without the lock it is waited all the same.
         let _ = flock(&self.turns, FlockOperation::NonBlockingLockShared);
-        let result = loop {
-            rest(TRY_AGAIN);
-            match begin(&self.conn) {
-                Err(error) if is_busy(&error) && self.clock.monotonic().since(since) < BUSY_MAX => {}
-                other => break other,
-            }
-        };
+        rest(TRY_AGAIN);
+        let result = once_free(&self.clock, begin);
         let _ = flock(&self.turns, FlockOperation::Unlock);
         result
     }
@@ -241,6 +234,24 @@ impl Thread {
             Err(_) => rest(STEP_BACK),
         }
     }
+}
+
+/// Tries until nobody else holds the file, [`BUSY_MAX`] at most.
+pub(super) fn once_free<T>(
+    clock: &dyn Clock,
+    work: impl Fn() -> Result<T, rusqlite::Error>,
+) -> Result<T, rusqlite::Error> {
+    let since = clock.monotonic();
+    loop {
+        match work() {
+            Err(error) if is_busy(&error) && clock.monotonic().since(since) < BUSY_MAX => rest(TRY_AGAIN),
+            other => return other,
+        }
+    }
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
 }
 
 #[allow(
