@@ -70,14 +70,9 @@ impl Stem {
         }
     }
 
-    /// The venue.
-    pub fn exchange(&self) -> Venue {
-        self.exchange
-    }
-
-    /// The channel.
-    pub fn channel(&self) -> Channel {
-        self.channel
+    /// The venue and the channel.
+    pub fn names(&self) -> (&Venue, &Channel) {
+        (&self.exchange, &self.channel)
     }
 
     /// The line as an envelope. Its source is that of the last line written.

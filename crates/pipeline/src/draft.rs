@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use catchment_model::{Channel, Envelope, Leaf, LineParts, RecordId, SpoolId, Stem, UnixNs, Venue};
+use catchment_model::{Channel, Envelope, Leaf, LineParts, Payload, RecordId, SpoolId, Stem, UnixNs, Venue};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128_with_seed};
 
 use crate::frame::{self, HEAD, LINE_MAX, Parts};
@@ -63,6 +63,17 @@ pub enum DraftError {
     },
 }
 
+/// A line that was just written, and what is noted of it. By reference: a processor is held up by comparing names that it
+/// has just copied.
+struct Line<'a> {
+    parts: LineParts,
+    exchange: &'a Venue,
+    channel: &'a Channel,
+    received_at: UnixNs,
+    payload: &'a Payload<'a>,
+    key: u128,
+}
+
 impl Draft {
     /// A draft that is this large is better accepted than added to.
     const FULL: usize = 256 << 10;
@@ -78,8 +89,10 @@ impl Draft {
         self.frames.resize(start + HEAD, 0);
         // The id takes its place now and its value when the record is accepted.
         let id = RecordId { spool: SpoolId::new(0), seq: 0 };
-        let parts = envelope.write_line(&id, &mut self.frames);
-        self.finish(start, &parts, envelope)
+        let line = envelope.write_line(&id, &mut self.frames);
+        let key = self.keyer.key(envelope);
+        let Envelope { exchange, channel, received_at, payload, .. } = envelope;
+        self.finish(start, Line { parts: line, exchange, channel, received_at: *received_at, payload, key })
     }
 
     /// The same for a message of a stream whose lines were written before: what they share is at hand.
@@ -87,35 +100,38 @@ impl Draft {
         let start = self.frames.len();
         self.frames.extend_from_slice(&[0; HEAD]);
         let parts = stem.write_line(leaf, &mut self.frames);
-        self.finish(start, &parts, &stem.envelope(leaf))
+        let key = if self.keyer.is_off() { 0 } else { self.keyer.key(&stem.envelope(leaf)) };
+        let Leaf { received_at, payload, .. } = leaf;
+        let (exchange, channel) = stem.names();
+        self.finish(start, Line { parts, exchange, channel, received_at: *received_at, payload, key })
     }
 
     /// Writes the head in front of a line that stands behind the others, and notes it.
-    fn finish(&mut self, start: usize, parts: &LineParts, envelope: &Envelope<'_>) -> Result<(), DraftError> {
+    #[inline]
+    fn finish(&mut self, start: usize, line: Line<'_>) -> Result<(), DraftError> {
         let line_len = self.frames.len() - start - HEAD;
         if line_len > LINE_MAX {
             self.frames.truncate(start);
             return Err(DraftError::TooLarge { len: line_len });
         }
         Parts {
-            received_at_ns: envelope.received_at.get(),
-            payload: parts.payload as u32,
-            payload_len: envelope.payload.as_bytes().len() as u32,
-            exchange: parts.exchange as u16,
-            exchange_len: envelope.exchange.as_bytes().len() as u8,
-            channel_len: envelope.channel.as_bytes().len() as u8,
-            symbol: parts.symbol as u16,
-            symbol_len: parts.symbol_len as u16,
+            received_at_ns: line.received_at.get(),
+            payload: line.parts.payload as u32,
+            payload_len: line.payload.as_bytes().len() as u32,
+            exchange: line.parts.exchange as u16,
+            exchange_len: line.exchange.as_bytes().len() as u8,
+            channel_len: line.channel.as_bytes().len() as u8,
+            symbol: line.parts.symbol as u16,
+            symbol_len: line.parts.symbol_len as u16,
         }
         .encode(&mut self.frames[start..start + HEAD], line_len);
-        let stream = self.stream(envelope.exchange, envelope.channel);
-        let key = self.keyer.key(envelope);
+        let stream = self.stream(line.exchange, line.channel);
         self.marks.push(Mark {
             start: start as u32,
             len: (HEAD + line_len) as u32,
             stream,
-            received_at: envelope.received_at,
-            key,
+            received_at: line.received_at,
+            key: line.key,
             dropped: false,
         });
         debug_assert_eq!(frame::frame_len(&self.frames[start..]), Some(HEAD + line_len));
@@ -138,7 +154,7 @@ impl Draft {
             let stream = match last {
                 Some((theirs, ours)) if theirs == mark.stream => ours,
                 _ => {
-                    let (venue, channel) = other.streams[mark.stream as usize];
+                    let (venue, channel) = &other.streams[mark.stream as usize];
                     self.stream(venue, channel)
                 }
             };
@@ -170,12 +186,13 @@ impl Draft {
         self.frames.len() >= Self::FULL
     }
 
-    fn stream(&mut self, venue: Venue, channel: Channel) -> u32 {
+    #[inline]
+    fn stream(&mut self, venue: &Venue, channel: &Channel) -> u32 {
         // Newest first: neighbours are mostly of one stream.
-        match self.streams.iter().rposition(|s| *s == (venue, channel)) {
+        match self.streams.iter().rposition(|(v, c)| c == channel && v == venue) {
             Some(at) => at as u32,
             None => {
-                self.streams.push((venue, channel));
+                self.streams.push((*venue, *channel));
                 self.streams.len() as u32 - 1
             }
         }
@@ -197,6 +214,11 @@ impl Keyer {
     /// For these records.
     pub fn new(keys: Keys) -> Self {
         Self { keys, seeds: Vec::new() }
+    }
+
+    /// Whether no record gets a key.
+    pub(crate) fn is_off(&self) -> bool {
+        matches!(self.keys, Keys::Off)
     }
 
     /// S1's dedup key, scoped by exchange, channel and symbol: the message id, else the sequence, else (only where the

@@ -30,6 +30,7 @@
 use std::ops::Range;
 
 use catchment_model::{Envelope, RecordId, SpoolId, UnixNs};
+use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
 
 /// Bytes before the first frame of a segment.
 pub(crate) const HEADER: usize = 36;
@@ -64,14 +65,14 @@ impl Header {
         out[12..16].copy_from_slice(&self.converted_from.map_or(0, |n| n + 1).to_le_bytes());
         out[16..24].copy_from_slice(&self.spool.get().to_le_bytes());
         out[24..32].copy_from_slice(&self.first_seq.to_le_bytes());
-        let crc = crc32c::crc32c(&out[..32]);
+        let crc = crc32_iscsi(&out[..32]);
         out[32..].copy_from_slice(&crc.to_le_bytes());
         out
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.get(..HEADER)?;
-        let sound = &bytes[..8] == MAGIC && u32_at(bytes, 32) == crc32c::crc32c(&bytes[..32]);
+        let sound = &bytes[..8] == MAGIC && u32_at(bytes, 32) == crc32_iscsi(&bytes[..32]);
         sound.then(|| Self {
             segment: u32_at(bytes, 8),
             converted_from: u32_at(bytes, 12).checked_sub(1),
@@ -196,7 +197,9 @@ pub(crate) fn is_sound(frame: &[u8], segment: u32, offset: u64) -> bool {
 fn checksum(frame: &[u8], segment: u32, offset: u64) -> u32 {
     let place = offset ^ u64::from(segment) << 40 ^ u64::from(u32_at(frame, 0)).rotate_left(20);
     let mixed = place.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    crc32c::crc32c_append((mixed >> 32) as u32, &frame[8..])
+    let mut crc = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, !(mixed >> 32) & u64::from(u32::MAX));
+    crc.update(&frame[8..]);
+    crc.finalize() as u32
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
@@ -227,6 +230,16 @@ mod tests {
             assert_eq!(Header::decode(&flipped), None, "bit {bit}");
             assert!(Header::looks_like_ours(&flipped), "bit {bit}");
         }
+    }
+
+    /// As any other CRC-32C gives it: segments that were written by an older build are read by this one.
+    #[test]
+    fn the_checksum_is_crc_32c_started_from_the_place() {
+        let mut frame = [b'x'; 600];
+        frame[..4].copy_from_slice(&584_u32.to_le_bytes());
+        assert_eq!(checksum(&frame, 3, 400), 0x8eab_bff2);
+        assert_eq!(checksum(&frame, 70_000, 1 << 35), 0x66e2_5b54);
+        assert_eq!(crc32_iscsi(b"123456789"), 0xe306_9283);
     }
 
     #[test]

@@ -30,9 +30,6 @@ use crate::frames::{Frames, Index};
 use crate::reader::{Damage, DamageKind, Position};
 use crate::{Draft, events, s1};
 
-/// What of a large group is given to the disk at a time.
-const PIECE: usize = 1 << 20;
-
 /// `[persistence.spool]`, checked.
 #[derive(Debug, Clone)]
 pub struct SpoolConfig {
@@ -279,7 +276,13 @@ impl Spool {
             parts.iter_mut().for_each(|part| frame::number_all(&mut part.bytes, &mut next_id));
         }
         if let Some(file) = &mut open.file {
-            append_in_pieces(&mut **file, parts, RecordId { spool: self.id, seq: first_seq }, at)?;
+            let (mut next_id, mut offset) = (RecordId { spool: self.id, seq: first_seq }, at.offset);
+            let mut stamped = parts.iter_mut().map(|part| {
+                frame::stamp(&mut part.bytes, &mut next_id, at.segment, offset);
+                offset += part.bytes.len() as u64;
+                part.bytes.as_slice()
+            });
+            file.append_all(&mut stamped, bytes as usize)?;
             file.sync(SyncPoint::SegmentData)?;
             if is_new {
                 self.files
@@ -373,34 +376,6 @@ impl Spool {
             }
         }
     }
-}
-
-/// Writes frames at a place that their checksums vouch for, some megabytes at a time, so that the disk begins before all
-/// of them are ready.
-fn append_in_pieces(
-    file: &mut dyn DiskFile,
-    parts: &mut [Frames],
-    mut next_id: RecordId,
-    mut at: Position,
-) -> io::Result<()> {
-    let mut first = 0;
-    while first < parts.len() {
-        let (mut next, mut bytes) = (first, 0);
-        while next < parts.len() && bytes < PIECE {
-            let part = &mut parts[next].bytes;
-            frame::stamp(part, &mut next_id, at.segment, at.offset + bytes as u64);
-            bytes += part.len();
-            next += 1;
-        }
-        let piece: Vec<&[u8]> = parts[first..next].iter().map(|part| part.bytes.as_slice()).collect();
-        file.append_all(&piece)?;
-        if next < parts.len() {
-            file.hasten(at.offset, bytes as u64);
-        }
-        at.offset += bytes as u64;
-        first = next;
-    }
-    Ok(())
 }
 
 // Cursors and removal.
@@ -657,14 +632,14 @@ struct SavedCursor {
 impl SavedCursors {
     fn encode(&self) -> Vec<u8> {
         let json = serde_json::to_string(self).expect("plain fields always serialise");
-        format!("{json}\n{:08x}\n", crc32c::crc32c(json.as_bytes())).into_bytes()
+        format!("{json}\n{:08x}\n", crc_fast::crc32_iscsi(json.as_bytes())).into_bytes()
     }
 
     /// Nothing if any bit is not as written; every sink then starts with the oldest record and keeps one copy.
     fn decode(bytes: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(bytes).ok()?;
         let (json, crc) = text.strip_suffix('\n')?.split_once('\n')?;
-        let sound = crc == format!("{:08x}", crc32c::crc32c(json.as_bytes()));
+        let sound = crc == format!("{:08x}", crc_fast::crc32_iscsi(json.as_bytes()));
         let saved: Self = serde_json::from_str(json).ok().filter(|_| sound)?;
         (saved.version == 1).then_some(saved)
     }

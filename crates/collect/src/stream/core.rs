@@ -274,11 +274,11 @@ impl Core {
             let stream = &mut self.streams[place];
             stream.received = Some(from.received_at.ms());
             stream.spoke();
-            let of_this = missing.filter(|_| place == data.wanted as usize);
-            self.feed(place, data, of_this, from, draft);
+            let of_this = missing.as_ref().filter(|_| place == data.wanted as usize);
+            self.feed(place, data, of_this.copied(), from, draft);
             if !is_old && is_written {
                 let is_proved = is_proved && place == data.wanted as usize;
-                self.good(place, (of_this, is_proved), from, draft);
+                self.good(place, of_this, is_proved, from, draft);
             }
         }
         is_written
@@ -394,7 +394,8 @@ impl Core {
     fn good(
         &mut self,
         place: usize,
-        (missing, is_proved): (Option<Missing>, bool),
+        missing: Option<&Missing>,
+        is_proved: bool,
         from: From<'_>,
         draft: &mut Draft,
     ) {
@@ -408,7 +409,7 @@ impl Core {
         }
         if let Some(missing) = missing
             && self.gaps.open(place).is_none()
-            && let Some(told) = self.gaps.jump(place, missing, received, from.label, from.now)
+            && let Some(told) = self.gaps.jump(place, *missing, received, from.label, from.now)
         {
             self.tell(&told, from.received_at, draft);
         }

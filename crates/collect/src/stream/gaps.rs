@@ -115,7 +115,7 @@ impl GapLedger {
         &mut self,
         place: usize,
         received: UnixMs,
-        missing: Option<Missing>,
+        missing: Option<&Missing>,
         is_proved: bool,
     ) -> Option<Told> {
         let stream = &mut self.streams[place];
@@ -124,7 +124,7 @@ impl GapLedger {
             stream.good = received;
             return None;
         }
-        let told = stream.close(place, received, missing, is_proved);
+        let told = stream.close(place, received, missing.copied(), is_proved);
         stream.good = received;
         self.open -= 1;
         Some(told)
@@ -348,7 +348,7 @@ mod tests {
         gaps.interrupt(0, Cause::Disconnect, &connection, at(100));
         gaps.interrupt(0, Cause::Silence, &connection, at(150)); // the first reason stays
         assert_eq!(gaps.look(at(200), ms(5_100)), []);
-        let told = gaps.good(0, ms(7_500), Some(missing(11, 14)), true).unwrap();
+        let told = gaps.good(0, ms(7_500), Some(&missing(11, 14)), true).unwrap();
         assert_eq!(bounds(&told), (5_000, 7_500, Cause::Disconnect, Some(4)));
         assert_eq!(told.gap.first_missing.as_deref(), Some("11"));
         assert_eq!(told.gap.connection.as_deref(), Some("ws-0.1"));

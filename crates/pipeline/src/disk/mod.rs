@@ -55,9 +55,13 @@ pub trait DiskFile: fmt::Debug + Send + Sync {
     /// Appends all the bytes. Not durable before a sync.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
 
-    /// Appends all the parts, one behind the other. Not durable before a sync.
-    fn append_all(&mut self, parts: &[&[u8]]) -> io::Result<()> {
-        parts.iter().try_for_each(|part| self.append(part))
+    /// Appends all the parts, `bytes` together, one behind the other; each is asked for when it is its turn. Not durable
+    /// before a sync.
+    fn append_all(&mut self, parts: &mut dyn Iterator<Item = &[u8]>, _bytes: usize) -> io::Result<()> {
+        for part in parts {
+            self.append(part)?;
+        }
+        Ok(())
     }
 
     /// Lets the disk begin with bytes that were appended and will be synced soon, without waiting for it. A hint: nothing
@@ -273,19 +277,17 @@ struct RealFile {
 
 impl DiskFile for RealFile {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.append_all(&[bytes])
+        self.append_all(&mut std::iter::once(bytes), bytes.len())
     }
 
-    fn append_all(&mut self, parts: &[&[u8]]) -> io::Result<()> {
-        self.way.append(&mut self.file, self.len, parts)?;
-        self.len += parts.iter().map(|part| part.len() as u64).sum::<u64>();
+    fn append_all(&mut self, parts: &mut dyn Iterator<Item = &[u8]>, bytes: usize) -> io::Result<()> {
+        self.way.append(&mut self.file, self.len, parts, bytes)?;
+        self.len += bytes as u64;
         Ok(())
     }
 
     fn hasten(&mut self, offset: u64, len: u64) {
-        // Pages that are not wanted in memory are first written out, if they have to be: Linux begins at once, and keeps
-        // those it is still writing.
-        let _ = rustix::fs::fadvise(&self.file, offset, NonZeroU64::new(len), Advice::DontNeed);
+        hasten(&self.file, offset, len);
     }
 
     fn sync(&mut self, _point: SyncPoint) -> io::Result<()> {
@@ -314,6 +316,12 @@ impl DiskFile for RealFile {
     fn len(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
     }
+}
+
+/// Pages that are not wanted in memory are first written out, if they have to be: Linux begins at once, and keeps those it
+/// is still writing.
+fn hasten(file: &File, offset: u64, len: u64) {
+    let _ = rustix::fs::fadvise(file, offset, NonZeroU64::new(len), Advice::DontNeed);
 }
 
 /// Reads a whole file of at most `max` bytes; a longer one is not what we wrote.

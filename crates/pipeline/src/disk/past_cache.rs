@@ -14,6 +14,8 @@ use std::io::{self, Write};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
+use super::hasten;
+
 /// What tells the system to, where there is such a thing.
 const PAST: Option<OFlags> = {
     #[cfg(target_os = "linux")]
@@ -26,8 +28,8 @@ const PAST: Option<OFlags> = {
 const BLOCK: usize = 4096;
 /// Less than this is not worth the turn: the disk is waited for once more, and works on three stretches instead of one.
 const BYTES_MIN: usize = 256 << 10;
-/// So much is handed over at once.
-const PIECE: usize = 1 << 20;
+/// So much is handed over at once: what a disk takes in one go that is told of every page on its own, as virtual ones are.
+const PIECE: usize = 254 * BLOCK;
 
 thread_local! {
     /// Where blocks are laid out in memory that do not lie so already. File work has its own threads, and few of them.
@@ -44,15 +46,28 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// Appends all the bytes, one part behind the other, to a file that has `len` so far.
-    pub(super) fn append(&mut self, file: &mut File, len: u64, parts: &[&[u8]]) -> io::Result<()> {
-        let mut left = Left { parts, at: 0, bytes: parts.iter().map(|part| part.len()).sum() };
+    /// Appends parts, `bytes` together, one behind the other to a file that has `len` so far.
+    pub(super) fn append(
+        &mut self,
+        file: &mut File,
+        len: u64,
+        parts: &mut dyn Iterator<Item = &[u8]>,
+        bytes: usize,
+    ) -> io::Result<()> {
+        let mut left = Left { parts, part: &[], bytes };
         let to_block = (BLOCK - (len % BLOCK as u64) as usize) % BLOCK;
         if *self == Self::Past && left.bytes >= to_block + BYTES_MIN {
             DESK.with_borrow_mut(|desk| self.append_blocks(file, to_block, &mut left, desk))?;
         }
+        let mut begun = len + (bytes - left.bytes) as u64;
         while let Some(part) = left.take(usize::MAX) {
             file.write_all(part)?;
+            let written = len + (bytes - left.bytes) as u64;
+            if written - begun >= PIECE as u64 && left.bytes > 0 {
+                // The disk begins while the other parts are made ready.
+                hasten(file, begun, written - begun);
+                begun = written;
+            }
         }
         Ok(())
     }
@@ -62,7 +77,7 @@ impl Way {
         &mut self,
         file: &mut File,
         mut to_block: usize,
-        left: &mut Left<'_>,
+        left: &mut Left<'_, '_>,
         desk: &mut Vec<u8>,
     ) -> io::Result<()> {
         while to_block > 0 {
@@ -106,22 +121,28 @@ fn write(file: &mut File, bytes: &[u8]) -> io::Result<usize> {
 }
 
 /// What is yet to be appended.
-struct Left<'a> {
-    parts: &'a [&'a [u8]],
-    /// Where in the first part it begins.
-    at: usize,
+struct Left<'a, 'b> {
+    /// Asked for a part only when it is its turn: it may be made ready just then, and is still at hand.
+    parts: &'b mut dyn Iterator<Item = &'a [u8]>,
+    /// What is left of the part whose turn it is.
+    part: &'a [u8],
     bytes: usize,
 }
 
-impl<'a> Left<'a> {
+impl<'a> Left<'a, '_> {
+    /// What is left of the part whose turn it is: never nothing.
+    fn turn(&mut self) -> Option<&'a [u8]> {
+        while self.part.is_empty() {
+            self.part = self.parts.next()?;
+        }
+        Some(self.part)
+    }
+
     /// What comes next, as far as it lies together: so many bytes at most.
     fn take(&mut self, bytes_max: usize) -> Option<&'a [u8]> {
-        while self.parts.first()?.len() == self.at {
-            (self.parts, self.at) = (&self.parts[1..], 0);
-        }
-        let rest = &self.parts[0][self.at..];
-        let taken = &rest[..rest.len().min(bytes_max)];
-        self.at += taken.len();
+        let part = self.turn()?;
+        let (taken, rest) = part.split_at(part.len().min(bytes_max));
+        self.part = rest;
         self.bytes -= taken.len();
         Some(taken)
     }
@@ -131,32 +152,21 @@ impl<'a> Left<'a> {
     where
         'a: 'b,
     {
-        let rest = self.parts.first().map_or(&[][..], |part| &part[self.at..]);
-        if rest.len() >= BYTES_MIN.min(self.bytes) && rest.as_ptr().align_offset(BLOCK) == 0 {
-            return self.take(rest.len() / BLOCK * BLOCK);
+        let part = self.turn()?;
+        if part.len() >= BYTES_MIN.min(self.bytes) && part.as_ptr().align_offset(BLOCK) == 0 {
+            return self.take(part.len() / BLOCK * BLOCK);
         }
         desk.resize(PIECE + BLOCK, 0);
         let start = desk.as_ptr().align_offset(BLOCK);
         let desk = desk.get_mut(start..start.saturating_add(PIECE))?;
         let piece = &mut desk[..PIECE.min(self.bytes / BLOCK * BLOCK)];
-        self.lay_out(piece);
-        Some(piece)
-    }
-
-    /// Copies what comes next into a place that is no longer than what there is.
-    fn lay_out(&mut self, place: &mut [u8]) {
         let mut filled = 0;
-        while filled < place.len() {
-            let rest = &self.parts[0][self.at..];
-            let len = rest.len().min(place.len() - filled);
-            place[filled..filled + len].copy_from_slice(&rest[..len]);
-            filled += len;
-            self.at += len;
-            if len == rest.len() {
-                (self.parts, self.at) = (&self.parts[1..], 0);
-            }
+        while filled < piece.len() {
+            let taken = self.take(piece.len() - filled)?;
+            piece[filled..filled + taken.len()].copy_from_slice(taken);
+            filled += taken.len();
         }
-        self.bytes -= filled;
+        Some(piece)
     }
 }
 
@@ -185,7 +195,7 @@ mod tests {
             let bytes = |len: &usize| (0..*len).map(|at| (at * 31 + len * 7) as u8 | 1).collect();
             let parts: Vec<Vec<u8>> = sizes.iter().map(bytes).collect();
             let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
-            file.append_all(&parts).unwrap();
+            file.append_all(&mut parts.iter().copied(), parts.concat().len()).unwrap();
             want.extend(parts.concat());
             assert_eq!(file.len().unwrap(), want.len() as u64);
         }

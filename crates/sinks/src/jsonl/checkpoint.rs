@@ -103,7 +103,7 @@ impl Checkpoint {
 
     fn encode(&self) -> Vec<u8> {
         let mut bytes = serde_json::to_vec(self).expect("plain fields always serialise");
-        let crc = crc32c::crc32c(&bytes);
+        let crc = crc_fast::crc32_iscsi(&bytes);
         bytes.extend_from_slice(format!("\n{crc:08x}\n").as_bytes());
         bytes
     }
@@ -112,7 +112,7 @@ impl Checkpoint {
         let text = std::str::from_utf8(bytes).ok()?;
         let (json, crc) = text.strip_suffix('\n')?.split_once('\n')?;
         // One spelling only, so that every flipped bit is noticed.
-        if crc != format!("{:08x}", crc32c::crc32c(json.as_bytes())) {
+        if crc != format!("{:08x}", crc_fast::crc32_iscsi(json.as_bytes())) {
             return None;
         }
         serde_json::from_str(json).ok().filter(|found: &Self| found.version == VERSION)
