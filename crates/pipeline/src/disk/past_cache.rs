@@ -162,7 +162,7 @@ impl<'a> Left<'a, '_> {
         let piece = &mut desk[..PIECE.min(self.bytes / BLOCK * BLOCK)];
         let mut filled = 0;
         while filled < piece.len() {
-            let taken = self.take(piece.len() - filled)?;
+            let taken = self.take(piece.len() - filled).expect("the parts have as many bytes as was said");
             piece[filled..filled + taken.len()].copy_from_slice(taken);
             filled += taken.len();
         }
