@@ -83,10 +83,11 @@ pub(crate) fn run(args: &BenchArgs, report: &mut Report) -> anyhow::Result<()> {
             peer: None,
         },
     ];
-    let is_wanted = |show: &Show| args.only.as_ref().is_none_or(|only| show.what.contains(only.as_str()));
-    let shows: Vec<Show> = shows.into_iter().filter(is_wanted).collect();
-    anyhow::ensure!(!shows.is_empty(), "--only leaves nothing over");
-    for show in shows {
+    let only = args.only.as_deref().unwrap_or_default();
+    let whats = shows.each_ref().map(|show| show.what);
+    let is_there = whats.iter().any(|what| what.contains(only));
+    anyhow::ensure!(is_there, "--only {only}: in none of these: {}", whats.join("; "));
+    for show in shows.into_iter().filter(|show| show.what.contains(only)) {
         Stand { show, dir: scratch.path(), processors: &processors }.run(args, rounds, report)?;
     }
     Ok(())

@@ -89,10 +89,10 @@ impl Draft {
         self.frames.resize(start + HEAD, 0);
         // The id takes its place now and its value when the record is accepted.
         let id = RecordId { spool: SpoolId::new(0), seq: 0 };
-        let line = envelope.write_line(&id, &mut self.frames);
+        let parts = envelope.write_line(&id, &mut self.frames);
         let key = self.keyer.key(envelope);
         let Envelope { exchange, channel, received_at, payload, .. } = envelope;
-        self.finish(start, Line { parts: line, exchange, channel, received_at: *received_at, payload, key })
+        self.finish(start, Line { parts, exchange, channel, received_at: *received_at, payload, key })
     }
 
     /// The same for a message of a stream whose lines were written before: what they share is at hand.

@@ -11,6 +11,7 @@
 
 mod gaps;
 mod group;
+mod wound;
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, OnceLock};
@@ -23,6 +24,7 @@ use tokio::time::Instant;
 
 use self::gaps::MissedMap;
 use self::group::{Group, Member};
+use self::wound::Wound;
 use crate::DedupWindow;
 use crate::books::{BookKeeper, DropReason};
 use crate::draft::Draft;
@@ -37,8 +39,6 @@ use crate::tail::Tail;
 const UPKEEP: Duration = Duration::from_secs(1);
 /// How often a full spool is mentioned.
 const FULL_TOLD_EVERY: Duration = Duration::from_secs(10);
-/// How long a disk that has just failed is left alone.
-const WOUND_REST: Duration = Duration::from_millis(500);
 
 /// A record takes no longer than this from the socket to the spool, unless it is an old one.
 const LATE_MAX: Duration = Duration::from_secs(60);
@@ -181,14 +181,6 @@ struct Flight {
 
 /// The spool, what was to be written, and where it lies now.
 type Landing = (Spool, Vec<Frames>, Result<Position, SpoolError>);
-
-/// The disk failed, and when.
-struct Wound {
-    since: Instant,
-    tried: Instant,
-    error: Arc<SpoolError>,
-    told: bool,
-}
 
 impl Writer {
     pub(crate) fn new(spool: Spool, wiring: Wiring) -> Self {
@@ -580,52 +572,6 @@ impl Writer {
         }
         self.missed.merge(std::mem::take(&mut submit.missed));
         submit.answer(|| Err(error));
-    }
-}
-
-// A failing disk.
-impl Writer {
-    /// Whether drafts are kept until the disk is back, instead of being refused.
-    fn waits_for_disk(&self) -> bool {
-        let waits = self.wiring.on_storage_error == OnStorageError::Wait;
-        self.wound.is_some() && waits && !*self.wiring.give_up.borrow()
-    }
-
-    fn wound(&mut self, error: SpoolError) {
-        let now = Instant::now();
-        match &mut self.wound {
-            Some(wound) => {
-                wound.tried = now;
-                wound.error = Arc::new(error);
-            }
-            None => {
-                events::intake_stopped(&error.with_source());
-                self.wound = Some(Wound { since: now, tried: now, error: Arc::new(error), told: false });
-            }
-        }
-    }
-
-    /// Something became durable; with the reserve back in place the disk counts as well.
-    fn heal(&mut self) {
-        if self.home().has_reserve()
-            && let Some(wound) = self.wound.take()
-        {
-            events::intake_resumed(wound.since.elapsed());
-        }
-    }
-
-    /// Whether the disk is well, or takes something again. Writing the reserve anew is the trial.
-    async fn probe(&mut self) -> bool {
-        let Some(wound) = &mut self.wound else { return true };
-        if wound.tried.elapsed() < WOUND_REST {
-            return false;
-        }
-        wound.tried = Instant::now();
-        let works = self.blocking(Spool::try_disk).await.is_ok();
-        if works {
-            self.heal();
-        }
-        works
     }
 }
 

@@ -136,11 +136,12 @@ fn signal(child: &Child, signal: Signal) {
 }
 
 /// Waits until the store of the shared budget is open: its last file is.
-async fn has_its_store(child: &Child) {
+async fn has_its_store(child: &mut Child) {
     let is_turns = |file: std::io::Result<std::fs::DirEntry>| {
         file.and_then(|file| file.path().read_link()).is_ok_and(|path| path.ends_with("jobs.db-turns"))
     };
     while !std::fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap().any(is_turns) {
+        assert_eq!(child.try_wait().unwrap(), None, "it ended before it began");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -316,28 +317,34 @@ async fn stop_again_and_again(walk: Walk, seed: u64) {
     let mut workers = ["one", "two"]
         .map(|name| (name, site.worker(name, &["--lease", "1s", "--rate", "20", "--leases", "3"])));
     // One that stands still within a transaction keeps out whoever is only just coming.
-    for (_, worker) in &workers {
+    for (_, worker) in &mut workers {
         has_its_store(worker).await;
     }
     let mut chance = StdRng::seed_from_u64(seed);
     for stop in 0..stops {
-        let (name, victim) = loop {
+        let victim = loop {
             tokio::time::sleep(Duration::from_millis(chance.random_range(50..700))).await;
             // A walk has one holder at a time, and whoever waits for it has nothing to lose.
             let holders = site.holders().await;
-            let holding = workers.iter_mut().filter(|(name, _)| holders.contains(*name));
-            let Some((name, victim)) = holding.choose(&mut chance) else { continue };
-            assert_eq!(victim.try_wait().unwrap(), None, "after {stop} stops there is still work");
-            signal(victim, Signal::STOP);
-            if site.holders().await.contains(*name) {
-                break (*name, victim);
+            let holding = (0..workers.len()).filter(|at| holders.contains(workers[*at].0));
+            let Some(victim) = holding.choose(&mut chance) else { continue };
+            signal(&workers[victim].1, Signal::STOP);
+            if site.holders().await.contains(workers[victim].0) {
+                break victim;
             }
-            signal(victim, Signal::CONT);
+            signal(&workers[victim].1, Signal::CONT);
         };
-        while site.holders().await.contains(name) {
-            tokio::task::yield_now().await; // the other takes them when they have run out
+        // The other takes them when they have run out.
+        while site.holders().await.contains(workers[victim].0) {
+            for (name, worker) in &mut workers {
+                assert_eq!(
+                    worker.try_wait().unwrap(),
+                    None,
+                    "{name} has ended after {stop} stops, and there is work"
+                );
+            }
         }
-        signal(victim, Signal::CONT);
+        signal(&workers[victim].1, Signal::CONT);
     }
     let [(_, one), (_, two)] = workers;
     let (one, two) = (end(one).await, end(two).await);
