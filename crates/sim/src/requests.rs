@@ -9,7 +9,7 @@ use std::sync::Mutex;
 
 use catchment_model::Monotonic;
 
-/// The newest requests.
+/// The newest requests, in the order in which they came.
 #[derive(Debug, Default)]
 pub(crate) struct RequestLog {
     max: usize,
@@ -30,7 +30,9 @@ impl RequestLog {
         if rows.len() == self.max {
             rows.pop_front();
         }
-        rows.push_back((at, client, endpoint));
+        // Who came a little earlier may be noted a little later.
+        let place = rows.iter().rposition(|(other, ..)| *other <= at).map_or(0, |before| before + 1);
+        rows.insert(place, (at, client, endpoint));
     }
 
     pub(crate) fn to_text(&self) -> String {
@@ -58,5 +60,15 @@ mod tests {
         }
         assert_eq!(log.to_text(), "2 127.0.0.2 clob/books\n3 127.0.0.2 clob/books\n");
         assert_eq!(off.to_text(), "");
+    }
+
+    #[test]
+    fn they_stand_in_the_order_in_which_they_came() {
+        let log = RequestLog::new(4);
+        for us in [20, 10, 30, 20] {
+            log.note(Monotonic(Duration::from_micros(us)), IpAddr::from([127, 0, 0, us as u8]), "time");
+        }
+        let said = log.to_text();
+        assert_eq!(said, "10 127.0.0.10 time\n20 127.0.0.20 time\n20 127.0.0.20 time\n30 127.0.0.30 time\n");
     }
 }

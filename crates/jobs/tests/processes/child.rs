@@ -10,9 +10,10 @@ use catchment_jobs::conformance::{binance, minute_at, some_candles};
 use catchment_jobs::{
     BudgetSettings, Done, JobHandler, RunError, StoreBudget, StoreError, Work, WorkerSettings, Workers,
 };
-use catchment_model::{Clock, Monotonic, SystemClock, Timeframe};
+use catchment_model::{Clock, SystemClock, Timeframe};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 /// How long leases last here.
@@ -37,11 +38,11 @@ fn number(name: &str) -> u64 {
     var(name).parse().unwrap()
 }
 
-/// Thirty-two who send as fast as they may, until a moment; when each left is written down.
+/// Thirty-two who send as fast as they may, so many requests together; when each left is written down.
 async fn tokens() {
     let store = super::open(&var("CATCHMENT_CHILD_STORE")).await;
     let (limit, period_ms) = (number("CHILD_LIMIT") as u32, number("CHILD_PERIOD_MS"));
-    let ends_at = Duration::from_millis(number("CHILD_ENDS_AT_MS"));
+    let to_send = Arc::new(Semaphore::new(number("CHILD_REQUESTS") as usize));
     let limits =
         Limits::new([Family::top("all").limit(limit, Duration::from_millis(period_ms))], 1.0).unwrap();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -61,23 +62,22 @@ async fn tokens() {
     let venue = var("CHILD_VENUE");
     let mut senders = tokio::task::JoinSet::new();
     for _ in 0..32 {
-        let (governor, clock) = (governor.clone(), clock.clone());
+        let (governor, to_send) = (governor.clone(), to_send.clone());
         let mut line = TcpStream::connect(&venue).await.unwrap();
         line.set_nodelay(true).unwrap();
         senders.spawn(async move {
             let mut left = Vec::new();
-            loop {
-                let remaining = ends_at.saturating_sub(super::now());
-                let deadline = Monotonic(clock.monotonic().0 + remaining);
-                let Some(permit) = governor.acquire_before(Ask::new(all, Lane::Backfill), deadline).await
-                else {
-                    return left;
-                };
+            while let Ok(one) = to_send.try_acquire() {
+                let permit = governor.acquire(Ask::new(all, Lane::Backfill)).await;
+                // Taken before it leaves, so that whoever is held up here shows no later time than the one that was judged.
+                let now = super::now();
                 if let Ok(flight) = permit.depart() {
-                    left.push(super::now());
+                    one.forget();
+                    left.push(now);
                     flight.end(Report::status(ask(&mut line).await), []);
                 }
             }
+            left
         });
     }
     let left = senders.join_all().await;

@@ -138,7 +138,7 @@ async fn stopped_past_its_lease(place: &Place, cycles: u32) {
         });
         let job = running.await.expect("somebody works on it");
         let holder = job.lock.locked_by.clone().unwrap();
-        let child = children.iter().find(|child| holder.contains(&format!("-{}-", child.0.id()))).unwrap();
+        let child = children.iter().find(|child| holder.contains(&format!("-{}-", child.child.id()))).unwrap();
         child.signal(Signal::STOP);
         let fence = store.job(id).await.unwrap().unwrap().fence;
         let taken = until(&*store, id, LEASE + Duration::from_secs(5), |job| {
@@ -185,7 +185,7 @@ async fn killed_at_random(place: &Place, kills: u32, pages: u64) {
         // While somebody who lives works on it.
         let holder = |job: &catchment_jobs::Job| {
             let by = job.lock.locked_by.clone().unwrap_or_default();
-            children.iter().position(|child| by.contains(&format!("-{}-", child.0.id())))
+            children.iter().position(|child| by.contains(&format!("-{}-", child.child.id())))
         };
         let is_held = |job: &catchment_jobs::Job| job.state == State::Success || holder(job).is_some();
         until(&*store, id, Duration::from_secs(60), is_held).await.expect("somebody takes it");

@@ -70,6 +70,7 @@ impl Place {
 
 /// Starts this program again with a task.
 fn start(task: &str, place: &str, log: &Path, more: &[(&str, String)]) -> Running {
+    let complaints = log.with_extension("err");
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["child", "--exact", "--nocapture", "--test-threads=1"])
         .env("CATCHMENT_CHILD", task)
@@ -78,18 +79,22 @@ fn start(task: &str, place: &str, log: &Path, more: &[(&str, String)]) -> Runnin
         .envs(more.iter().map(|(key, value)| (key, value)))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(File::options().create(true).append(true).open(log.with_extension("err")).unwrap())
+        .stderr(File::options().create(true).append(true).open(&complaints).unwrap())
         .spawn()
         .unwrap();
-    Running(child)
+    Running { child, complaints }
 }
 
 /// A child that does not outlive its test.
-struct Running(Child);
+struct Running {
+    child: Child,
+    /// Where its stderr goes.
+    complaints: PathBuf,
+}
 
 impl Running {
     fn pid(&self) -> rustix::process::Pid {
-        rustix::process::Pid::from_child(&self.0)
+        rustix::process::Pid::from_child(&self.child)
     }
 
     fn signal(&self, signal: rustix::process::Signal) {
@@ -97,21 +102,22 @@ impl Running {
     }
 
     fn kill(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 
     fn wait(mut self) {
-        let ended = self.0.wait().unwrap();
-        assert!(ended.success(), "a child failed: {ended}");
+        let ended = self.child.wait().unwrap();
+        let complaints = || std::fs::read_to_string(&self.complaints).unwrap();
+        assert!(ended.success(), "a child failed with {ended}: {}", complaints());
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         // Gone already is gone.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
