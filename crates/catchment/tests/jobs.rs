@@ -493,28 +493,39 @@ async fn several_processes_stay_within_one_limit_in_mongo() {
 
 /// The venue itself counts, in every interval, whoever asks.
 async fn within_one_limit(with_store: fn(Site) -> Site) {
-    let (seconds, workers) = if is_long() { (120, 32) } else { (8, 4) };
+    // Ten in a second are allowed. What the way to the venue squeezes together on a busy machine is let go.
+    let (workers, window_ms) = if is_long() { (32, 900) } else { (4, 500) };
     let since = this_minute() - 900 * 1_440 * MINUTE;
     let pairs = format!(
         "[jobs]\nworkers = {workers}\n[[jobs.pairs]]\nvenue = 'coinbase'\nsince = '{}'\n\
          symbols = ['BTC/USD', 'ETH/USD', 'SOL/USD', 'XRP/USD', 'BTC/USDT', 'ETH/USDT', 'SOL/USDT', 'XRP/USDT']\n",
         day(since)
     );
-    // Ten in a second are allowed. What the way to the venue squeezes together on a busy machine is let go.
-    let limit = r#"[{"endpoints":["rest"],"requests":10,"window_ms":900,"model":"sliding"}]"#;
-    let sim = [("coinbase.candles.since_ms", since.to_string()), ("coinbase.limits", limit.to_owned())];
+    let limit =
+        format!(r#"[{{"endpoints":["rest"],"requests":10,"window_ms":{window_ms},"model":"sliding"}}]"#);
+    let sim = [("coinbase.candles.since_ms", since.to_string()), ("coinbase.limits", limit)];
     let site = with_store(Site::start("coinbase", &sim, &pairs).await);
     let migrated = site.run(&["store", "migrate"]).await;
     assert_eq!(migrated.status.code(), Some(0), "{}", said(&migrated));
-    let processes: Vec<Worker> = (0..4).map(|number| site.worker(number)).collect();
-    tokio::time::sleep(Duration::from_secs(3)).await;
     let asked = || -> u64 { site.sim.stats()["coinbase"].values().map(|stats| stats.requests).sum() };
-    let before = asked();
-    tokio::time::sleep(Duration::from_secs(seconds)).await;
-    let used = (asked() - before) as f64 / (10 * seconds) as f64;
+    let processes: Vec<Worker> = (0..4).map(|number| site.worker(number)).collect();
+    let used = if is_long() {
+        let seconds = 120;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let before = asked();
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        Some((asked() - before) as f64 / (10 * seconds) as f64)
+    } else {
+        while asked() < 70 {
+            tokio::task::yield_now().await;
+        }
+        None
+    };
     drop(processes);
     let refused: u64 = site.sim.stats()["coinbase"].values().map(|stats| stats.refusals).sum();
-    println!("{:.1} % of the limit used, {refused} refused", 100.0 * used);
     assert_eq!(refused, 0);
-    assert!(used >= if is_long() { 0.90 } else { 0.02 }, "{:.1} % of the limit was used", 100.0 * used);
+    if let Some(used) = used {
+        println!("{:.1} % of the limit used", 100.0 * used);
+        assert!(used >= 0.90, "{:.1} % of the limit was used", 100.0 * used);
+    }
 }

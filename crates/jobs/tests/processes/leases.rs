@@ -138,7 +138,8 @@ async fn stopped_past_its_lease(place: &Place, cycles: u32) {
         });
         let job = running.await.expect("somebody works on it");
         let holder = job.lock.locked_by.clone().unwrap();
-        let child = children.iter().find(|child| holder.contains(&format!("-{}-", child.child.id()))).unwrap();
+        let child =
+            children.iter().find(|child| holder.contains(&format!("-{}-", child.child.id()))).unwrap();
         child.signal(Signal::STOP);
         let fence = store.job(id).await.unwrap().unwrap().fence;
         let taken = until(&*store, id, LEASE + Duration::from_secs(5), |job| {
