@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use catchment_collect::stream::StreamSettings;
+use catchment_collect::stream::{SilenceSettings, StreamSettings};
 use catchment_model::{Clock, SystemClock};
 use catchment_venues::polymarket::{HashInput, book_hash};
 use serde_json::{Value, json};
@@ -251,7 +251,10 @@ async fn a_token_whose_trades_are_told_of_the_other_is_not_frozen() {
     let streams =
         [("book_delta", TOKENS[0]), ("book_delta", TOKENS[1]), ("trades", TOKENS[0]), ("trades", TOKENS[1])];
     let start = Start::venue("polymarket", &streams);
-    let settings = StreamSettings { silence: impatient(), ..start.settings };
+    // Longer than a busy machine holds anything up.
+    let peace = Duration::from_secs(1);
+    let silence = SilenceSettings { doubt_min: peace, doubt_max: peace, ..impatient() };
+    let settings = StreamSettings { silence, ..start.settings };
     let rig = Start { settings, ..start }.on(&stage);
     let mut session = stage.session().await;
     session.heard().await;
@@ -260,7 +263,7 @@ async fn a_token_whose_trades_are_told_of_the_other_is_not_frozen() {
     rig.wait_for("orderbook", 2).await;
     // Longer than anybody is left in peace.
     let (clock, mut trades) = (SystemClock::new(), 0);
-    let until = clock.monotonic().0 + Duration::from_secs(2);
+    let until = clock.monotonic().0 + 3 * peace;
     while clock.monotonic().0 < until {
         session.say(token_trade(TOKENS[0], &format!("0.{:03}", 200 + trades % 500))).await;
         trades += 1;
