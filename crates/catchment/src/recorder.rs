@@ -386,7 +386,7 @@ fn figures(venue: &Running) -> control::Venue {
         let trouble = stream.connections.iter().find_map(|connection| connection.last_error.clone());
         figures.last_error = figures.last_error.or(trouble);
         if venue.poll.is_none() {
-            figures.instruments = stream.connections.iter().map(|connection| connection.streams).sum();
+            figures.instruments = stream.instruments;
         }
     }
     figures

@@ -137,7 +137,7 @@ pub(crate) fn figures(venue: &str, status: &StreamStatus) -> control::Stream {
     };
     control::Stream {
         venue: venue.to_owned(),
-        instruments: status.connections.iter().map(|one| one.streams).sum(),
+        instruments: status.instruments,
         connections: status.connections.iter().map(connection).collect(),
         messages: counts.messages,
         messages_per_second: status.messages_per_s,
@@ -175,7 +175,7 @@ pub(crate) fn print(streams: &[(String, StreamStatus)]) {
     if streams.is_empty() {
         return;
     }
-    println!(
+    tell!(
         "{:<12} {:>11} {:>7} {:>11} {:>9} {:>7} {:>8} {:>6} {:>7} {:>9}",
         "venue",
         "connections",
@@ -195,7 +195,7 @@ pub(crate) fn print(streams: &[(String, StreamStatus)]) {
             Some((offset, within)) => format!("{offset:.0}±{within:.0}"),
             None => "-".to_owned(),
         };
-        println!(
+        tell!(
             "{venue:<12} {:>11} {streams:>7} {:>11} {:>9} {:>7} {:>8} {:>6} {:>7} {offset:>9}",
             status.connections.len(),
             counts.messages,

@@ -167,7 +167,7 @@ fn sinks(page: &mut Page, status: &Status) {
 fn venues(page: &mut Page, status: &Status) {
     type Of = fn(&crate::Venue) -> f64;
     let families: [(&str, Kind, &str, Of); 9] = [
-        ("catchment_collect_instruments", Kind::Gauge, "Instruments that are polled.", |v| {
+        ("catchment_collect_instruments", Kind::Gauge, "Instruments that are recorded.", |v| {
             v.instruments as f64
         }),
         ("catchment_collect_books_total", Kind::Counter, "Books read by polling.", |v| v.books as f64),

@@ -76,7 +76,8 @@ pub(crate) fn write_failed(sink: &str, attempt: u32, error: &SinkError) {
 pub(crate) fn state_changed(sink: &str, from: SinkState, to: SinkState, error: Option<&SinkError>) {
     let source = error.and_then(std::error::Error::source).map(ToString::to_string);
     match to {
-        SinkState::Ok => info!(sink, from = from.as_str(), "sink is back"),
+        // As loud as what it ends, or whoever reads the log takes it for still away.
+        SinkState::Ok => warn!(sink, from = from.as_str(), "sink is back"),
         SinkState::Unreachable => warn!(sink, source, "sink is unreachable, records wait in the spool"),
         SinkState::Degraded => error!(sink, source, "sink is degraded, records wait in the spool"),
     }

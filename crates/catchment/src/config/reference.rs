@@ -161,7 +161,7 @@ const KEYS: &[Key] = &[
 pub(crate) fn init(path: &Path, force: bool) -> anyhow::Result<u8> {
     let text = starter();
     if path == Path::new("-") {
-        print!("{text}");
+        tell_text!("{text}");
         return Ok(DONE);
     }
     let mut options = std::fs::OpenOptions::new();
@@ -181,11 +181,11 @@ pub(crate) fn init(path: &Path, force: bool) -> anyhow::Result<u8> {
 /// `config explain`.
 pub(crate) fn explain(json: bool, markdown: bool) -> anyhow::Result<u8> {
     if json {
-        println!("{}", serde_json::to_string_pretty(KEYS)?);
+        tell!("{}", serde_json::to_string_pretty(KEYS)?);
     } else if markdown {
-        print!("{}", reference());
+        tell_text!("{}", reference());
     } else {
-        print!("{}", starter());
+        tell_text!("{}", starter());
     }
     Ok(DONE)
 }

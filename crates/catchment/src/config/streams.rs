@@ -1,6 +1,7 @@
 //! `[[streams]]` and `descriptors_dir`: what is recorded as venues send it.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -108,10 +109,15 @@ impl Described {
         files.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
         files.sort();
         let mut all = Self::shipped().0;
+        let mut own: BTreeMap<String, PathBuf> = BTreeMap::new();
         for path in files {
             let text = std::fs::read_to_string(&path).map_err(|error| cannot(&path, &error))?;
             let read = Descriptor::read(&path.display().to_string(), &text);
             let descriptor = read.map_err(|error| cannot(&path, &error))?;
+            if let Some(other) = own.insert(descriptor.id().to_owned(), path.clone()) {
+                let both = format!("its id {:?} is also that of {}", descriptor.id(), other.display());
+                return Err(cannot(&path, &both));
+            }
             all.retain(|other| other.id() != descriptor.id());
             all.push(descriptor);
         }
@@ -188,9 +194,34 @@ pub(super) fn check(
         }
     }
     for streams in &mut checked {
+        streams.wanted = each_once(std::mem::take(&mut streams.wanted), &streams.descriptor)?;
         streams.secrets = secrets(streams, venues)?;
     }
     Ok(checked)
+}
+
+/// What is named twice is recorded once. Two names for what the venue sends once are one too many: the venue has one stream.
+fn each_once(wanted: Vec<Wanted>, descriptor: &Descriptor) -> Result<Vec<Wanted>, ConfigError> {
+    let mut once: BTreeMap<(usize, String), Wanted> = BTreeMap::new();
+    let mut kept = Vec::with_capacity(wanted.len());
+    for one in wanted {
+        match once.entry((one.channel, one.instrument.subscribe.to_string())) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(one.clone());
+                kept.push(one);
+            }
+            Entry::Occupied(other) if other.get().instrument.symbol == one.instrument.symbol => {}
+            Entry::Occupied(other) => {
+                let (a, b) = (&other.get().instrument.symbol, &one.instrument.symbol);
+                let venue = descriptor.id();
+                return Err(ConfigError::at(
+                    "streams.symbols",
+                    format!("name one instrument of {venue} in two ways, {a} and {b}; leave one of them out"),
+                ));
+            }
+        }
+    }
+    Ok(kept)
 }
 
 /// Who we are to the venue, if anything of it is for us alone. That a login can be made of it is tried here.

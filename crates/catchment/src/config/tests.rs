@@ -55,6 +55,10 @@ fn what_is_wrong_is_named() {
         "venues.binance.endpoints.moon does not exist",
     );
     refused("[venues.binance]\nlimit_share = 2.0", "venues.binance.limit_share is 2");
+    refused(
+        "[[streams]]\nvenue = 'bybit'\nsymbols = ['BTC/USDT', 'btc/usdt']\n",
+        "name one instrument of bybit in two ways, BTC/USDT and btc/usdt",
+    );
     refused("descriptors_dir = 'nowhere/at/all'", "descriptors_dir is nowhere/at/all, which cannot be read");
     refused(
         "[venues.bourse]",

@@ -96,6 +96,16 @@ struct Entry {
     fault: Option<Fault>,
 }
 
+impl Entry {
+    fn is_settled(&self) -> bool {
+        match self.standing {
+            Standing::Flowing | Standing::Resting(_) => true,
+            Standing::Acknowledged(_) => !self.needs_first,
+            Standing::Unasked | Standing::Queued | Standing::Asked(_) => false,
+        }
+    }
+}
+
 /// Requests under way that are remembered; a venue that answers none of them must not cost memory.
 const REQUESTS_MAX: usize = 4_096;
 
@@ -209,6 +219,13 @@ impl AckLedger {
         self.requests.pop_front().map(|(_, places)| places).unwrap_or_default()
     }
 
+    /// The venue says what it has on its list: requests for nothing else are answered by that.
+    pub(crate) fn answered_by(&mut self, listed: &[usize]) {
+        let mut is_listed = vec![false; self.entries.len()];
+        listed.iter().for_each(|place| is_listed[*place] = true);
+        self.requests.retain(|(_, places)| !places.iter().all(|place| is_listed[*place]));
+    }
+
     /// A message has come. Where a subscription begins with a snapshot, nothing else shows that it was made: other
     /// messages may be left over from the one before.
     #[inline]
@@ -274,11 +291,13 @@ impl AckLedger {
 
     /// Whether everything was answered, in whatever way, and has shown its snapshot where it has one.
     pub(crate) fn is_settled(&self) -> bool {
-        self.entries.iter().all(|entry| match entry.standing {
-            Standing::Flowing | Standing::Resting(_) => true,
-            Standing::Acknowledged(_) => !entry.needs_first,
-            Standing::Unasked | Standing::Queued | Standing::Asked(_) => false,
-        })
+        self.entries.iter().all(Entry::is_settled)
+    }
+
+    /// Whether something is subscribed, and all else too but for what has failed before and is tried again now and then.
+    pub(crate) fn is_live(&self) -> bool {
+        let (good, _) = self.counts();
+        good > 0 && self.entries.iter().all(|entry| entry.fault.is_some() || entry.is_settled())
     }
 
     /// How many there are: flowing or at least acknowledged, and refused or unanswered.
@@ -313,6 +332,32 @@ mod tests {
 
     fn no(reason: &str) -> Fault {
         Fault::Refused(reason.to_owned())
+    }
+
+    #[test]
+    fn a_list_answers_the_requests_for_what_is_on_it() {
+        let mut acks = ledger(&[false, false]);
+        acks.take_due(at(0));
+        acks.sent(1, &[0], at(1));
+        acks.sent(2, &[1], at(1));
+        acks.answered_by(&[0]);
+        assert_eq!(acks.answered_oldest(), [1], "whoever names nothing means the other");
+    }
+
+    #[test]
+    fn a_connection_is_live_though_one_of_it_is_tried_again() {
+        let mut acks = ledger(&[false, false]);
+        acks.take_due(at(0));
+        acks.sent(1, &[0, 1], at(0));
+        acks.acknowledged(0, at(1));
+        assert!(!acks.is_live(), "the other is not answered");
+        acks.refused(&[1], no("unknown"), at(1));
+        assert!(acks.is_live() && acks.is_settled());
+        acks.take_due(at(60));
+        acks.sent(2, &[1], at(60));
+        assert!(acks.is_live() && !acks.is_settled());
+        acks.refused(&[0], no("unknown"), at(61));
+        assert!(!acks.is_live(), "nothing is subscribed");
     }
 
     #[test]

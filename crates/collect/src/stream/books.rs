@@ -271,9 +271,14 @@ impl Desk {
             (self.crossed_since, self.crossed_told) = (None, false);
         }
         if !verdict.outcome.needs_resync() {
-            let is_ready = verdict.outcome == Outcome::Replaced && self.is_live();
-            // Venues that send snapshots all the time (Polymarket) need not have each one written again.
-            return if is_ready && !was_live { Reaction::Ready } else { Reaction::None };
+            let is_ready = match verdict.outcome {
+                // Venues that send snapshots all the time (Polymarket) need not have each one written again.
+                Outcome::Replaced => !was_live,
+                // From here on prices are of another step: a new book.
+                Outcome::NewEpoch => true,
+                _ => false,
+            };
+            return if is_ready && self.is_live() { Reaction::Ready } else { Reaction::None };
         }
         self.tally.failed += 1;
         let (outcome, detail) = told(&verdict.outcome);

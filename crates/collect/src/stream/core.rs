@@ -264,7 +264,6 @@ impl Core {
         };
         let now = from.now;
         if let Some(time) = data.server_time {
-            self.streams[place].time = Some(time);
             self.lag.add((from.received_at.ms().get() - time.get()) as f64);
         }
         let is_written = self.push(data, from, draft);
@@ -273,6 +272,7 @@ impl Core {
             self.silence.heard(place, now);
             let stream = &mut self.streams[place];
             stream.received = Some(from.received_at.ms());
+            stream.time = data.server_time.or(stream.time);
             stream.spoke();
             let of_this = missing.as_ref().filter(|_| place == data.wanted as usize);
             self.feed(place, data, of_this.copied(), from, draft);

@@ -58,6 +58,10 @@ pub(crate) fn odd_frame(venue: Venue, connection: &str, kind: &'static str, byte
     }
 }
 
+pub(crate) fn connection_gap(venue: Venue, connection: &str, first: u64, last: u64) {
+    warn!(%venue, connection, first, last, "numbers of the connection were left out; any of its streams may miss something");
+}
+
 pub(crate) fn sequence_gap(venue: Venue, channel: &str, symbol: &str, first: u64, last: u64) {
     debug!(venue = %venue, channel, symbol, first, last, "numbers skipped");
 }

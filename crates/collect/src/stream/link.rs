@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use catchment_model::Monotonic;
-use catchment_venues::stream::{Answer, Command, Descriptor, Reader, Wanted};
+use catchment_venues::stream::{
+    Answer, Command, Data, Descriptor, Reader, Scope, SequenceChecker, SequenceRule, Step, Wanted,
+};
 
 use super::acks::{AckLedger, AckSettings, Standing};
 use super::pace::Pacer;
@@ -21,6 +23,17 @@ pub(crate) struct Route {
     pub(crate) table: Arc<[Wanted]>,
 }
 
+impl Route {
+    /// The streams that the venue numbers together, and how.
+    pub(crate) fn counted(&self) -> impl Iterator<Item = (usize, SequenceRule)> + '_ {
+        let rule = |wanted: &Wanted| self.descriptor.channels()[wanted.channel].sequence;
+        let rules = self.table.iter().map(rule).enumerate();
+        rules.filter_map(|(place, rule)| {
+            rule.filter(|rule| rule.scope == Scope::Connection).map(|rule| (place, rule))
+        })
+    }
+}
+
 /// An open socket.
 pub(crate) struct Link {
     pub(crate) socket: Socket,
@@ -34,6 +47,8 @@ pub(crate) struct Link {
     pub(crate) spoke: Vec<bool>,
     pub(crate) opened: Monotonic,
     pub(crate) heard: Monotonic,
+    /// Where the venue counts through all that comes over a connection.
+    numbers: Option<SequenceChecker>,
     /// The venue has said that it will end it.
     pub(crate) ends: Option<String>,
     login: Login,
@@ -82,6 +97,7 @@ impl Link {
             spoke: vec![false; route.table.len()],
             opened: now,
             heard: now,
+            numbers: route.counted().next().map(|(_, rule)| SequenceChecker::new(rule)),
             ends: None,
             pacer: Pacer::new(spec.rules.commands.count, spec.rules.commands.window),
             login: if login.is_some() { Login::Awaited(None) } else { Login::Done },
@@ -194,7 +210,25 @@ impl Link {
                 named.filter(|place| covers.is_empty() || covers.contains(place)).collect()
             }
             None if answer.wanted.is_empty() => self.acks.answered_oldest(),
-            None => named.collect(),
+            None => {
+                let listed: Vec<usize> = named.collect();
+                self.acks.answered_by(&listed);
+                listed
+            }
+        }
+    }
+
+    /// The first and the last number that a message leaves out, where the venue counts through all that comes over a
+    /// connection.
+    #[inline]
+    pub(crate) fn skipped(&mut self, data: &Data<'_>) -> Option<(u64, u64)> {
+        let (Some(numbers), Some(sequence)) = (&mut self.numbers, &data.sequence) else { return None };
+        let spec = &self.route.descriptor.channels()[self.route.table[data.wanted as usize].channel];
+        spec.sequence.filter(|rule| rule.scope == Scope::Connection)?;
+        // A snapshot of one stream is one message of the connection like any other.
+        match numbers.next(sequence, false) {
+            Step::Gap { first_missing, last_missing } => Some((first_missing, last_missing)),
+            _ => None,
         }
     }
 

@@ -14,6 +14,9 @@ use crate::{Courier, Reply};
 /// How long a request may wait for its permit.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Of what the venue says when it does not know something.
+const SAID_BYTES_MAX: usize = 200;
+
 /// Whoever asks the venue over REST.
 #[derive(Clone)]
 pub(crate) struct Rest {
@@ -83,7 +86,10 @@ impl Rest {
         let reply = reply.map_err(|error| RestError::Failed(error.with_sources()))?;
         match &reply.reading {
             Reading::Ok => Ok(reply),
-            Reading::UnknownMarket => Err(RestError::Unknown(format!("status {}", reply.status))),
+            Reading::UnknownMarket => {
+                let said = String::from_utf8_lossy(&reply.body[..reply.body.len().min(SAID_BYTES_MAX)]);
+                Err(RestError::Unknown(format!("status {}, {}", reply.status, said.escape_default())))
+            }
             Reading::BadRequest(reason) => Err(RestError::Unknown(reason.clone())),
             other => Err(RestError::Failed(format!("status {}, {}", reply.status, other.name()))),
         }

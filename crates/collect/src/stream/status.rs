@@ -216,6 +216,8 @@ impl ClockGauge {
 /// One venue at one moment, renewed every second.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct StreamStatus {
+    /// Instruments of which anything is recorded.
+    pub instruments: usize,
     /// Its connections.
     pub connections: Vec<ConnectionStatus>,
     /// Of all of them.

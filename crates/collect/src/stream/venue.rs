@@ -1,6 +1,6 @@
 //! All connections of a venue: planned, started, watched, and stopped together. Its clock.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -116,7 +116,14 @@ pub async fn stream(task: StreamTask, stop: CancellationToken) -> Result<(), Str
     }
     events::started(venue, connections.len(), task.wanted.len());
     tasks.spawn(ask_the_time(ground.rest.clone(), task.settings.clock_interval, clock_told, stop.clone()));
-    let mut watcher = Watcher { connections, clock: clock_seen, speed: VecDeque::new(), status: task.status };
+    let symbols: HashSet<&str> = task.wanted.iter().map(|wanted| wanted.instrument.symbol.as_str()).collect();
+    let mut watcher = Watcher {
+        instruments: symbols.len(),
+        connections,
+        clock: clock_seen,
+        speed: VecDeque::new(),
+        status: task.status,
+    };
     let mut tick = interval(Duration::from_secs(1));
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -187,6 +194,7 @@ fn plan(descriptor: &Descriptor, endpoints: &Endpoints, wanted: &[Wanted]) -> Ve
 
 /// Puts together what the connections tell.
 struct Watcher {
+    instruments: usize,
     connections: Vec<watch::Receiver<ConnectionStatus>>,
     clock: watch::Receiver<ClockQuality>,
     speed: VecDeque<u64>,
@@ -205,6 +213,7 @@ impl Watcher {
         let seconds = self.speed.len().saturating_sub(1).max(1) as f64;
         let first = self.speed.front().copied().unwrap_or(0);
         self.status.send_replace(StreamStatus {
+            instruments: self.instruments,
             connections,
             counts,
             messages_per_s: counts.messages.saturating_sub(first) as f64 / seconds,

@@ -68,6 +68,45 @@ async fn a_muted_one_among_the_quiet(venue: &'static str) {
     assert_eq!(statuses[0].1.counts.disconnects, 0, "{:#?}", statuses[0].1.counts);
 }
 
+/// What is sent with trades only is quiet where nobody trades, and nobody is accused, though candles of REST go on.
+async fn what_needs_a_trade_is_quiet_without(venue: &'static str, channels: &[&str]) {
+    let mut world = World::start(world::config(2, 40)).await;
+    let mut all: Vec<String> = names().into_iter().take(2).collect();
+    all.extend((0..40).map(|at| format!("QUIET{at}/USDT")));
+    world.record(venue, channels, &all, settings());
+    sleep(Duration::from_secs(60 * 15)).await;
+    let (_, kepts, statuses) = world.finish().await;
+    let told: Vec<_> = kepts.gaps.iter().filter(|told| told.symbol.starts_with("QUIET")).collect();
+    assert!(told.is_empty(), "{venue}: {told:#?}");
+    let counts = statuses[0].1.counts;
+    assert!(counts.witnesses > 0 && counts.frozen == 0, "{venue}: {counts:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn tickers_and_candles_are_quiet_without_trades_at_binance() {
+    what_needs_a_trade_is_quiet_without("binance", &["candles"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn tickers_and_candles_are_quiet_without_trades_at_coinbase() {
+    what_needs_a_trade_is_quiet_without("coinbase", &["ticker"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn tickers_and_candles_are_quiet_without_trades_at_kraken() {
+    what_needs_a_trade_is_quiet_without("kraken", &["ticker", "candles"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn tickers_and_candles_are_quiet_without_trades_at_okx() {
+    what_needs_a_trade_is_quiet_without("okx", &["candles"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn tickers_and_candles_are_quiet_without_trades_at_bybit() {
+    what_needs_a_trade_is_quiet_without("bybit", &["ticker", "candles"]).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_muted_one_among_200_quiet_ones_is_found_at_binance() {
     a_muted_one_among_the_quiet("binance").await;

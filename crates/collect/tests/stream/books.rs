@@ -273,6 +273,65 @@ async fn a_token_whose_trades_are_told_of_the_other_is_not_frozen() {
     assert_eq!((stage.asked("last-trade-price"), status.counts.frozen), (0, 0));
 }
 
+/// What changes the best bid of both tokens.
+fn both_changed(time: &str) -> String {
+    let changes = TOKENS.map(|token| {
+        let (_, hash) = token_book(token, ("0.1", "8"), time, "0.500");
+        json!({
+            "asset_id": token, "price": "0.1", "size": "8", "side": "BUY", "hash": hash, "best_bid": "0.1",
+            "best_ask": "0.9"
+        })
+    });
+    let change = json!({
+        "market": "0xabc", "price_changes": changes, "timestamp": time, "event_type": "price_change"
+    });
+    change.to_string()
+}
+
+#[tokio::test]
+async fn a_message_that_names_both_tokens_is_the_newest_of_both() {
+    // The venue has nothing newer.
+    let mut stage = Stage::start(|_| {
+        (
+            200,
+            json!({"market": "0xabc", "timestamp": "1700000000200", "hash": "0", "bids": [], "asks": []})
+                .to_string(),
+        )
+    })
+    .await;
+    let streams = TOKENS.map(|token| ("book_delta", token));
+    let start = Start::venue("polymarket", &streams);
+    let settings = StreamSettings { silence: impatient(), ..start.settings };
+    let mut rig = Start { settings, ..start }.on(&stage);
+    let mut session = stage.session().await;
+    session.heard().await;
+    let first = TOKENS.map(|token| token_book(token, ("0.1", "7"), "1700000000000", "0.500").0);
+    session.say(json!(first).to_string()).await;
+    rig.wait_for("orderbook", 2).await;
+    session.say(both_changed("1700000000200")).await;
+    rig.wait_status("each was doubted twice", |status| status.counts.witnesses >= 4).await;
+    let (records, status) = rig.finish().await;
+    assert_eq!((status.counts.frozen, status.counts.gaps_told), (0, 0), "{records:#?}");
+}
+
+#[tokio::test]
+async fn another_tick_size_begins_a_new_book() {
+    let mut stage = Stage::silent().await;
+    let rig = Start::venue("polymarket", &[("book_delta", TOKENS[0])]).on(&stage);
+    let mut session = stage.session().await;
+    session.heard().await;
+    session.say(json!([token_book(TOKENS[0], ("0.1", "7"), "1700000000000", "0.500").0]).to_string()).await;
+    rig.wait_for("orderbook", 1).await;
+    let change = json!({
+        "event_type": "tick_size_change", "asset_id": TOKENS[0], "market": "0xabc", "old_tick_size": "0.01",
+        "new_tick_size": "0.001", "timestamp": "1700000000100"
+    });
+    session.say(change.to_string()).await;
+    let books = rig.wait_for("orderbook", 2).await;
+    let steps = [&books[0], &books[1]].map(|book| book["payload"]["tick_size"].clone());
+    assert_eq!(steps, ["0.01", "0.001"], "{books:#?}");
+}
+
 #[tokio::test]
 async fn a_trade_is_the_last_price_of_all_books_of_its_market() {
     let mut stage = Stage::silent().await;

@@ -245,3 +245,25 @@ async fn a_replaced_connection_loses_and_doubles_nothing() {
     assert!(gaps.is_empty(), "{gaps:#?}");
     assert_eq!(status.counts.disconnects, 0);
 }
+
+#[tokio::test]
+async fn a_number_of_the_connection_that_is_left_out_is_a_gap_of_each_of_its_streams() {
+    let rule = r#"sequence = { rule = "plus_one", last = "/data/t" }"#;
+    let counted = rule.replace(" }", r#", scope = "connection" }"#);
+    let text = BINANCE.replacen(rule, &counted, 1);
+    assert_ne!(text, BINANCE);
+    let mut stage = Stage::silent().await;
+    let streams = [("trades", "BTC/USDT"), ("trades", "ETH/USDT"), ("agg_trades", "LTC/USDT")];
+    let rig = Start::described(Descriptor::read("binance.toml", &text).unwrap(), &streams).on(&stage);
+    let mut session = stage.session().await;
+    session.binance().await;
+    for (symbol, number) in [("BTCUSDT", 1), ("ETHUSDT", 2), ("ETHUSDT", 3), ("BTCUSDT", 6), ("ETHUSDT", 7)] {
+        session.trade(symbol, number).await;
+    }
+    rig.wait_for("gaps", 2).await;
+    let (records, status) = rig.finish().await;
+    let mut told: Vec<String> = records.iter().filter(|line| line["channel"] == "gaps").map(gap).collect();
+    told.sort();
+    assert_eq!(told, ["trades BTC/USDT sequence -..-", "trades ETH/USDT sequence -..-"], "{records:#?}");
+    assert_eq!((status.counts.sequence_gaps, status.counts.disconnects), (1, 0));
+}

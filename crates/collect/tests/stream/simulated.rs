@@ -58,6 +58,25 @@ fn stored(records: &[Value], channel: &str, symbol: &str) -> BTreeMap<u64, usize
 }
 
 #[tokio::test]
+async fn at_coinbase_one_wrong_symbol_is_to_blame_and_no_other() {
+    let sim = sim().await;
+    let streams =
+        ["trades", "ticker", "book_delta"].map(|channel| [(channel, "BTC/USDT"), (channel, "NOPE/USDT")]);
+    let mut rig = start(&sim, "coinbase", streams.as_flattened(), |start| {
+        start.settings.acks.again_after = Duration::from_millis(100);
+    });
+    // Each of the three, again and again.
+    rig.wait_status("refused often", |status| status.counts.subscriptions_failed >= 9).await;
+    rig.wait_status("the others flow", |status| status.live() == 1 && status.counts.messages > 20).await;
+    let (records, status) = rig.finish().await;
+    let accused = |line: &&Value| line["channel"] == "gaps" && line["symbol"] == "BTC/USDT";
+    assert_eq!(records.iter().filter(accused).count(), 0, "{records:#?}");
+    let opened = |line: &&Value| line["channel"] == "book_delta" && line["payload"]["type"] == "snapshot";
+    assert_eq!(records.iter().filter(opened).count(), 1, "nobody subscribed anew to what flows");
+    assert!(status.connections[0].troubles.iter().all(|trouble| trouble.symbol == "NOPE/USDT"));
+}
+
+#[tokio::test]
 async fn binance_with_faults_is_stored_once_and_every_gap_is_told() {
     let sim = sim().await;
     let streams = wanted();

@@ -368,19 +368,16 @@ fn recorded_answers_over_rest_are_read() {
         "rest_depth.json",
         r#"(None, None, Some("105944.20000 0.002 105944.30000 0.136"))"#,
     );
-    witness(
-        "kraken",
-        "candles",
-        "rest_ohlc_1h_2026.json",
-        r#"(None, None, Some("1790359200 53.72114923 2375"))"#,
-    );
+    for channel in ["ticker", "candles"] {
+        witness("kraken", channel, "rest_trades_2026.json", r#"(None, None, Some("109118760"))"#);
+    }
+    witness("binance", "candles", "rest_agg_trades.json", r#"(None, None, Some("284862204"))"#);
     witness("okx", "trades", "rest_trades.json", r#"(Some("734864333"), Some(1747087163557), None)"#);
-    witness(
-        "okx",
-        "candles",
-        "rest_candles_1h_2024.json",
-        r#"(None, None, Some("1705431600000 404.74017381"))"#,
-    );
+    witness("okx", "candles", "rest_trades.json", r#"(None, None, Some("734864333"))"#);
+    for channel in ["ticker", "candles"] {
+        let newest = r#"(None, None, Some("2100000000055371969"))"#;
+        witness("bybit", channel, "rest_recent_trade_spot_testnet.json", newest);
+    }
     witness(
         "bybit",
         "trades",

@@ -68,6 +68,11 @@ impl Shard {
         link.reader.read_text(text, &mut events);
         let mut held = Vec::new();
         for event in events.drain(..) {
+            if let Event::Data(data) = &event
+                && let Some((first, last)) = self.link(which).and_then(|link| link.skipped(data))
+            {
+                self.skipped(which, first, last, now);
+            }
             match event {
                 Event::Data(data) if which == Which::Current => self.record(&data, received_at, now),
                 Event::Data(data) => self.join(&data, &mut held, received_at, now),
@@ -95,6 +100,23 @@ impl Shard {
         self.events = recycled(events);
         if let Some(overlap) = self.overlap.as_mut().filter(|_| !held.is_empty()) {
             overlap.hold(Bytes::copy_from_slice(text.as_bytes()), received_at, held);
+        }
+    }
+
+    /// Numbers that go through all that comes over the connection were left out: it may have been of any of its streams. Books
+    /// begin anew; other streams are whole again with their next message.
+    fn skipped(&mut self, which: Which, first: u64, last: u64, now: Monotonic) {
+        self.core.counts.sequence_gaps += 1;
+        let label = self.label();
+        events::connection_gap(self.core.venue, &label, first, last);
+        if which == Which::Standby {
+            return self.lost(which, Cause::Sequence, "it left numbers out", now);
+        }
+        for (place, _) in self.route.counted() {
+            self.core.gaps.interrupt(place, Cause::Sequence, &label, now);
+            if self.core.streams[place].is_book {
+                self.core.resubscribe.push((place, now));
+            }
         }
     }
 

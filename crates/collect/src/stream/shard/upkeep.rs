@@ -234,7 +234,7 @@ impl Shard {
         let (subscribed, _) = link.map_or((0, 0), |link| link.acks.counts());
         let state = match (&self.current, &self.standby) {
             (Some(_), Some(_)) => ConnectionState::Switching,
-            (Some(link), None) if link.acks.is_settled() => ConnectionState::Live,
+            (Some(link), None) if link.acks.is_live() => ConnectionState::Live,
             (Some(_), None) => ConnectionState::Subscribing,
             (None, _) if !self.dialing.is_empty() => ConnectionState::Connecting,
             (None, _) => ConnectionState::Waiting,
