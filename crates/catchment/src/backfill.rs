@@ -25,6 +25,9 @@ use self::show::{describe, draw, report_json};
 use crate::config::Config;
 use crate::{COULD_NOT, DONE, WANTING, governors, say, signals, store};
 
+/// In a table by offset.
+const JOBS_MAX: u32 = 100_000;
+
 async fn open(args: &LakeArgs) -> anyhow::Result<(Lake, JobTable)> {
     let (_, lake) = args.open()?;
     let table = JobTable::open(&lake, clock(), rand::random()).await?;
@@ -57,6 +60,12 @@ async fn set_up(args: &SetupArgs) -> anyhow::Result<u8> {
         ModeArg::Offset => Mode::Offset,
     };
     let limit = i32::from(args.limit);
+    let jobs = args.max_offset / u32::from(args.limit) + 1;
+    anyhow::ensure!(
+        mode == Mode::Keyset || jobs <= JOBS_MAX,
+        "that would be {jobs} jobs, and the table, which is written anew with every commit, takes {JOBS_MAX}; \
+         say a larger --limit or a smaller --max-offset"
+    );
     let tasks = match (mode, args.span_days) {
         (Mode::Keyset, Some(days)) => plan_spans(days, clock().wall().date(), limit),
         (Mode::Offset, Some(_)) => anyhow::bail!("--span-days is for --mode keyset"),
@@ -65,11 +74,11 @@ async fn set_up(args: &SetupArgs) -> anyhow::Result<u8> {
     let (_, done) = JobTable::set_up(&lake, &tasks, clock(), rand::random()).await?;
     if args.json {
         let line = serde_json::json!({ "is_new": done.is_new, "added": done.added, "jobs": done.jobs });
-        println!("{line}");
+        tell!("{line}");
         return Ok(DONE);
     }
     let made = if done.is_new { "made" } else { "was there" };
-    println!("table {made}: {} jobs, {} of them new ({})", done.jobs, done.added, lake.table.shown());
+    tell!("table {made}: {} jobs, {} of them new ({})", done.jobs, done.added, lake.table.shown());
     Ok(DONE)
 }
 
@@ -77,16 +86,16 @@ async fn status(args: &StatusArgs) -> anyhow::Result<u8> {
     let (_, mut table) = open(&args.lake).await?;
     let clock = clock();
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    let mut enough = signals::listen()?;
+    let mut enough = signals::listen("that was the last look")?;
     loop {
         let version = table.version();
         let status = Status::of(table.ledger(), version, clock.wall().ms());
         if args.json {
-            println!("{}", serde_json::to_string(&status)?);
+            tell!("{}", serde_json::to_string(&status)?);
         } else if args.watch && std::io::stderr().is_terminal() {
             draw(&bar, &status);
         } else {
-            print!("{}", describe(&status));
+            tell_text!("{}", describe(&status));
         }
         let code = if status.count(State::Failed) > 0 { WANTING } else { DONE };
         if !args.watch || status.is_finished {
@@ -117,13 +126,13 @@ async fn work(args: &WorkerArgs) -> anyhow::Result<u8> {
     let settings = WorkerSettings {
         worker: named,
         leases_max: usize::from(args.leases),
-        lease: args.lease.max(Duration::from_secs(1)),
+        lease: args.lease,
         jobs_max: args.max_jobs,
         idle: args.idle_sleep,
         seed,
     };
     let stop = CancellationToken::new();
-    let mut enough = signals::listen()?;
+    let mut enough = signals::listen("leases are given back")?;
     let told = stop.clone();
     let listening = tokio::spawn(async move {
         signals::told(&mut enough).await;
@@ -139,9 +148,9 @@ async fn work(args: &WorkerArgs) -> anyhow::Result<u8> {
     let report = report?;
     let took = clock.monotonic().since(began);
     if args.json {
-        println!("{}", report_json(&report, took));
+        tell!("{}", report_json(&report, took));
     } else {
-        println!(
+        tell!(
             "{} jobs done, {} events, {} attempts failed, {} leases lost, {} given back, in {:.1} s",
             report.done,
             report.records,
@@ -191,9 +200,9 @@ async fn open_fetcher(
 async fn reset(args: &ResetArgs) -> anyhow::Result<u8> {
     let (_, mut table) = open(&args.lake).await?;
     let (reset, live) = table.reset_leased(args.force).await?;
-    println!("{reset} leased jobs given back");
+    tell!("{reset} leased jobs given back");
     if args.failed {
-        println!("{} failed jobs have their attempts again", table.reset_failed().await?);
+        tell!("{} failed jobs have their attempts again", table.reset_failed().await?);
     }
     if live > 0 {
         say(&format!(
@@ -208,13 +217,13 @@ async fn verify(args: &VerifyArgs) -> anyhow::Result<u8> {
     let (lake, mut table) = open(&args.lake).await?;
     let found = catchment_lake::verify(&lake, &mut table).await?;
     if args.json {
-        println!("{}", serde_json::to_string(&found)?);
+        tell!("{}", serde_json::to_string(&found)?);
     } else {
-        println!("{} files, {} events, {} different ones", found.files, found.records, found.distinct);
-        println!("{} in both passes, {} repeated within one", found.in_both_passes, found.repeated);
-        println!("{} versions, {} leases, {} taken over", found.versions, found.leases, found.taken_over);
+        tell!("{} files, {} events, {} different ones", found.files, found.records, found.distinct);
+        tell!("{} in both passes, {} repeated within one", found.in_both_passes, found.repeated);
+        tell!("{} versions, {} leases, {} taken over", found.versions, found.leases, found.taken_over);
         for wrong in &found.wrong {
-            println!("wrong: {wrong}");
+            tell!("wrong: {wrong}");
         }
     }
     Ok(if found.wrong.is_empty() { DONE } else { WANTING })

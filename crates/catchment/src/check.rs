@@ -49,41 +49,41 @@ pub(crate) fn run(config: &Config, connect: bool, json: bool) -> anyhow::Result<
             "notes": config.notes,
             "connect": connect.then(|| answers.collect::<Vec<_>>()),
         });
-        println!("{report}");
+        tell!("{report}");
         return Ok(code);
     }
-    println!("the configuration is good");
+    tell!("the configuration is good");
     for note in &config.notes {
-        println!("  note     {note}");
+        tell!("  note     {note}");
     }
-    println!("  archive  {}", config.data_dir.display());
+    tell!("  archive  {}", config.data_dir.display());
     match config.spool_enabled {
-        true => println!(
+        true => tell!(
             "  spool    {}, at most {} MiB",
             config.spool.dir.display(),
             config.spool.total_bytes_max >> 20
         ),
-        false => println!("  spool    off: what is not delivered when the process ends is lost"),
+        false => tell!("  spool    off: what is not delivered when the process ends is lost"),
     }
-    println!("  sinks    {}", sinks.join(", "));
+    tell!("  sinks    {}", sinks.join(", "));
     let none = "none; name one, such as [venues.polymarket]";
     if (streams.is_empty() && config.jobs.is_none()) || !venues.is_empty() {
-        println!("  venues   {}", if venues.is_empty() { none.to_owned() } else { venues.join(", ") });
+        tell!("  venues   {}", if venues.is_empty() { none.to_owned() } else { venues.join(", ") });
     }
     if !streams.is_empty() {
-        println!("  streams  {}", streams.join(", "));
+        tell!("  streams  {}", streams.join(", "));
     }
     if let Some(jobs) = &config.jobs {
         let (series, workers) = (jobs.pairs.len(), jobs.workers);
-        println!(
+        tell!(
             "  jobs     candles of {series} pairs and timeframes, {workers} workers; {}",
             config.store.place
         );
     }
     for (venue, answer) in answers {
         match answer {
-            Ok(latency) => println!("  {} answers, after {} ms", venue.1, latency.as_millis()),
-            Err(problem) => println!("  {}: {problem}", venue.1),
+            Ok(latency) => tell!("  {} answers, after {} ms", venue.1, latency.as_millis()),
+            Err(problem) => tell!("  {}: {problem}", venue.1),
         }
     }
     Ok(code)

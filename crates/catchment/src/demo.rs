@@ -33,7 +33,7 @@ const USUAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080)
 pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<u8> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start")?;
     runtime.block_on(async {
-        let enough = signals::listen()?;
+        let enough = signals::listen("what was accepted is being delivered")?;
         let place = reserve(args.listen).await?;
         let mut simulated = SimConfig { seed: args.seed, ..SimConfig::default() };
         for (path, value) in UNIVERSE {

@@ -51,7 +51,7 @@ async fn fetcher(path: Option<&std::path::Path>) -> anyhow::Result<u8> {
 
 /// Cancelled by the first signal; the second ends the process at once.
 fn until_signal() -> anyhow::Result<CancellationToken> {
-    let mut enough = signals::listen()?;
+    let mut enough = signals::listen("what is under way is ended")?;
     let stop = CancellationToken::new();
     let told = stop.clone();
     tokio::spawn(async move {
@@ -72,7 +72,7 @@ async fn status(args: &FleetStatusArgs) -> anyhow::Result<u8> {
     let registry = Registry::new(Arc::new(RedisLink::new(&address)?), namespace);
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     let mut code = DONE;
-    let mut stop = args.watch.then(signals::listen).transpose()?;
+    let mut stop = args.watch.then(|| signals::listen("that was the last look")).transpose()?;
     loop {
         match &mut stop {
             None => {}

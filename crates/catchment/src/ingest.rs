@@ -58,7 +58,7 @@ async fn ingest(house: House, args: &IngestArgs) -> anyhow::Result<u8> {
     let House { pipeline, clock, .. } = house;
     let counts = Arc::new(Counts::default());
     let intake = pipeline.intake();
-    let mut enough = signals::listen()?;
+    let mut enough = signals::listen("what was accepted is being delivered")?;
     // Full: reading waits. A draft holds about 256 KiB.
     let (drafts, drafted) = mpsc::channel(8);
     // Full: submitting waits.

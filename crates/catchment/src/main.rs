@@ -1,6 +1,9 @@
 //! The binary. Data goes to standard output, talk to standard error; it exits with 0 when it did what was asked, 1 when
 //! it looked and found something wanting, 2 when it could not.
 
+#[macro_use]
+mod out;
+
 mod accounts;
 #[cfg(feature = "lake")]
 mod backfill;

@@ -61,7 +61,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<u8> {
     config.spool.dir = PathBuf::from(name);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start")?;
     let code = runtime.block_on(async {
-        let enough = signals::listen()?;
+        let enough = signals::listen("what was accepted is being delivered")?;
         let place = match config.api.as_ref().filter(|_| rooms.api) {
             Some(api) => Some(serve::reserve(api).await?),
             None => None,
@@ -328,10 +328,10 @@ impl Ended {
                 "jobs": self.jobs,
                 "balances": lines,
             });
-            println!("{}", serde_json::to_string_pretty(&all)?);
+            tell!("{}", serde_json::to_string_pretty(&all)?);
             return Ok(());
         }
-        println!(
+        tell!(
             "{:<12} {:>11} {:>10} {:>9} {:>9} {:>8} {:>7} {:>5} {:>9} {:>5}",
             "venue",
             "instruments",
@@ -346,7 +346,7 @@ impl Ended {
         );
         for venue in &self.venues {
             let of_it = || lines.iter().filter(|line| line.venue == venue.venue);
-            println!(
+            tell!(
                 "{:<12} {:>11} {:>10} {:>9.1} {:>9} {:>8} {:>7} {:>5} {:>9} {:>5}",
                 venue.venue,
                 venue.instruments,
@@ -363,7 +363,7 @@ impl Ended {
         streams::print(&self.streams);
         if let Some(jobs) = &self.jobs {
             let runs = |outcome: &str| jobs.runs.get(outcome).copied().unwrap_or_default();
-            println!(
+            tell!(
                 "jobs: {} runs went well, {} failed, {} given up; {} candles on {} pages; {} stretches a venue has not",
                 runs("success"),
                 runs("failed"),

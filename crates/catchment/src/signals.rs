@@ -1,13 +1,18 @@
 //! Ctrl-C and SIGTERM.
 
+use std::time::Duration;
+
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::say;
 
-/// The first signal says that it is enough; the second ends the process at once.
-pub(crate) fn listen() -> anyhow::Result<watch::Receiver<bool>> {
+/// Signals that come so soon after the first are the same wish: `timeout` tells the process, and then its group.
+const SAME_WISH: Duration = Duration::from_millis(200);
+
+/// The first signal says that it is enough, and `what` is done about it; the second ends the process at once.
+pub(crate) fn listen(what: &'static str) -> anyhow::Result<watch::Receiver<bool>> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for signals")?;
     let (tell, told) = watch::channel(false);
@@ -17,7 +22,16 @@ pub(crate) fn listen() -> anyhow::Result<watch::Receiver<bool>> {
             if tell.send_replace(true) {
                 std::process::exit(130);
             }
-            say("catchment: stopping; what was accepted is being delivered (again to end at once)");
+            let same_wish = tokio::time::sleep(SAME_WISH);
+            tokio::pin!(same_wish);
+            loop {
+                tokio::select! {
+                    () = &mut same_wish => break,
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+            }
+            say(&format!("catchment: stopping; {what} (again to end at once)"));
         }
     });
     Ok(told)

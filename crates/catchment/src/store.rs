@@ -95,13 +95,13 @@ pub(crate) fn migrate(config: &Config, json: bool) -> anyhow::Result<u8> {
                 "connectors": connectors.len(),
                 "jobs": jobs,
             });
-            println!("{told}");
+            tell!("{told}");
             return Ok(DONE);
         }
         if config.jobs.is_none() {
             say("catchment: the configuration names no [[jobs.pairs]]; only the schema was brought up to date");
         }
-        println!(
+        tell!(
             "the {kind} store is up to date: {} connectors ({} new), {jobs} jobs ({} new)",
             connectors.len(),
             seeded.connectors,

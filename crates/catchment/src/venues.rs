@@ -14,17 +14,17 @@ pub(crate) fn run(config: Option<&Path>, json: bool) -> anyhow::Result<u8> {
     if json {
         let polled = VENUES.iter().map(|spec| as_json(spec));
         let all: Vec<_> = polled.chain(described.all().iter().map(described_as_json)).collect();
-        println!("{}", serde_json::to_string_pretty(&all)?);
+        tell!("{}", serde_json::to_string_pretty(&all)?);
         return Ok(DONE);
     }
     for (at, spec) in VENUES.iter().enumerate() {
         if at > 0 {
-            println!();
+            tell!("");
         }
-        print!("{}", as_text(spec));
+        tell_text!("{}", as_text(spec));
     }
     for descriptor in described.all() {
-        print!("\n{}", described_as_text(descriptor));
+        tell_text!("\n{}", described_as_text(descriptor));
     }
     Ok(DONE)
 }

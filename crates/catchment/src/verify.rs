@@ -14,7 +14,7 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<u8> {
     })?;
     progress.finish();
     if args.json {
-        println!("{}", serde_json::to_string(&report)?);
+        tell!("{}", serde_json::to_string(&report)?);
     } else {
         print(&report);
     }
@@ -23,20 +23,20 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<u8> {
 
 fn print(report: &Report) {
     for problem in &report.problems {
-        println!("{problem}");
+        tell!("{problem}");
     }
     let untold = report.problems_total - report.problems.len() as u64;
     if untold > 0 {
-        println!("… and {untold} more");
+        tell!("… and {untold} more");
     }
     let width = |text: fn(&StreamRows) -> String| {
         report.streams.iter().map(|stream| text(stream).len()).max().unwrap_or(0)
     };
     let (venue, channel) = (width(|s| s.venue.to_string()), width(|s| s.channel.to_string()));
     for stream in &report.streams {
-        println!("{:<venue$}  {:<channel$}  {:>12} rows", stream.venue, stream.channel, stream.rows);
+        tell!("{:<venue$}  {:<channel$}  {:>12} rows", stream.venue, stream.channel, stream.rows);
     }
-    println!(
+    tell!(
         "{} rows in {} files ({} sealed, {} open), {} MB, {} gaps: {}",
         report.rows,
         report.files,

@@ -38,6 +38,20 @@ fn pipe(mut command: Command, input: &[u8]) -> Output {
 }
 
 #[test]
+fn whoever_reads_no_more_ends_it_without_a_word() {
+    for args in [&["venues"][..], &["config", "explain"][..], &["venues", "--json"][..]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = Command::new(&*BINARY);
+        let output = command.args(args).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+        assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]), "{args:?}");
+    }
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = Command::new(&*BINARY).arg("venues").stdout(full).stderr(Stdio::piped()).output().unwrap();
+    assert_could_not(&output, &["standard output cannot be written"]);
+}
+
+#[test]
 fn venues_of_a_folder_are_listed_with_the_configuration_that_names_it() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("venues")).unwrap();
@@ -56,6 +70,9 @@ fn venues_of_a_folder_are_listed_with_the_configuration_that_names_it() {
         assert!(text.contains("lantern") && text.contains("polymarket") && text.contains("kraken"), "{text}");
     }
     assert_could_not(&run_in(dir.path(), &["venues", "-c", "nowhere.toml"], b""), &["nowhere.toml"]);
+    std::fs::copy(dir.path().join("venues/own.toml"), dir.path().join("venues/same.toml")).unwrap();
+    let both = run_in(dir.path(), &["venues", "-c", "catchment.toml"], b"");
+    assert_could_not(&both, &["same.toml", "own.toml", "lantern"]);
 }
 
 #[test]

@@ -32,10 +32,12 @@ pub(crate) fn job_dead(job: &Job, error: &str) {
         "job failed too often and is given up; look at it, then `catchment jobs run`");
 }
 
+#[cfg(feature = "mongo")]
 pub(crate) fn jobs_miscounted(exchange: Venue, error: &StoreError) {
     warn!(venue = %exchange, error = words(error), "a job was not counted in its connector; it is counted anew later");
 }
 
+#[cfg(feature = "mongo")]
 pub(crate) fn slot_kept(job: &Job, error: &StoreError) {
     warn!(job = %job.id, venue = %job.exchange_id, error = words(error),
         "a job's place under its exchange's cap was not given back; it is free when the lease would have been over");

@@ -56,6 +56,11 @@ impl Azurite {
         Err(AzuriteError::Start(last))
     }
 
+    /// Its process.
+    pub fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     /// `http://127.0.0.1:<port>`
     pub fn address(&self) -> &str {
         &self.address

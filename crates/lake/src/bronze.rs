@@ -67,6 +67,7 @@ pub fn file_of(job: &Job, task: &Task) -> String {
 /// Sees to it that the job's file is there, whole.
 pub async fn keep(bronze: &Place, job: &Job, task: &Task, harvest: &Harvest) -> Result<Kept, LakeError> {
     let inner = file_of(job, task);
+    bronze.is_still_there()?;
     if let Some(follow) = &harvest.follow {
         let note =
             serde_json::to_vec(follow).map_err(|error| LakeError::Rows { reason: error.to_string() })?;

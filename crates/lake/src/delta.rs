@@ -120,7 +120,7 @@ impl DeltaFiles {
         for _ in 0..ENTRIES_MAX {
             let Some(entry) = self.read_entry(number + 1).await? else {
                 if number == known.number {
-                    return Ok(None);
+                    return self.is_still_there(number).await.map(|()| None);
                 }
                 return match self.read_rows(&files).await {
                     Ok(ledger) => Ok(Some(Version { number, files, ledger })),
@@ -134,6 +134,20 @@ impl DeltaFiles {
             }
         }
         self.newest().await.map(Some)
+    }
+
+    /// A folder whose disk is gone is empty, and would be begun anew by whoever writes there. Azure and S3 say that they are
+    /// away.
+    async fn is_still_there(&self, version: u64) -> Result<(), LakeError> {
+        if !self.place.is_folder() {
+            return Ok(());
+        }
+        let what = || format!("looking at version {version} of the table at {}", self.shown());
+        match self.store.head(&commit_uri_from_version(Some(version))).await {
+            Ok(_) => Ok(()),
+            Err(object_store::Error::NotFound { .. }) => Err(LakeError::gone(what())),
+            Err(error) => Err(LakeError::store(what(), &error)),
+        }
     }
 
     /// Opens the table from its newest checkpoint on, and looks whether it is one of ours.
@@ -210,7 +224,15 @@ impl DeltaFiles {
             let rows = columns::read(bytes);
             jobs.extend(rows.map_err(|reason| LakeError::Foreign { place: self.shown(), reason })?);
         }
-        Ok(Ledger::new(jobs))
+        let ledger = Ledger::new(jobs);
+        let twice = ledger.jobs.windows(2).find(|pair| pair[0].job_id == pair[1].job_id);
+        match twice {
+            Some(pair) => Err(LakeError::Foreign {
+                place: self.shown(),
+                reason: format!("it has the job {} twice", pair[0].job_id),
+            }),
+            None => Ok(ledger),
+        }
     }
 }
 

@@ -61,15 +61,25 @@ impl LakeError {
 
     pub(crate) fn store(what: impl Into<String>, error: &object_store::Error) -> Self {
         use object_store::Error::{Generic, JoinError, NotFound, PermissionDenied, Unauthenticated};
-        let may_pass = matches!(error, Generic { .. } | JoinError { .. });
+        let said = chain(error);
+        // A list that is refused is an error like any other.
+        let is_refused = matches!(error, PermissionDenied { .. } | Unauthenticated { .. })
+            || ["401 Unauthorized", "403 Forbidden"].iter().any(|status| said.contains(status));
+        let may_pass = matches!(error, Generic { .. } | JoinError { .. }) && !is_refused;
         let reason = match error {
             NotFound { .. } => "it is not there".to_owned(),
-            PermissionDenied { .. } | Unauthenticated { .. } => {
-                format!("the storage does not let us in ({}); see docs/lake.md on signing in", chain(error))
+            _ if is_refused => {
+                format!("the storage does not let us in ({said}); see docs/lake.md on signing in")
             }
-            _ => chain(error),
+            _ => said,
         };
         Self::Storage { what: what.into(), reason: without_secrets(&reason), may_pass }
+    }
+
+    /// A folder that was there is not there any more.
+    pub(crate) fn gone(what: impl Into<String>) -> Self {
+        let reason = "it was there and is gone; is its disk still mounted?".to_owned();
+        Self::Storage { what: what.into(), reason, may_pass: true }
     }
 
     pub(crate) fn delta(what: impl Into<String>, error: &DeltaTableError) -> Self {

@@ -23,6 +23,10 @@ pub(crate) fn failed(worker: &str, job: &str, failure: &Failure) {
     warn!(worker, job, code = failure.code, error = failure.message, "job failed");
 }
 
+pub(crate) fn circle(worker: &str, job: &str) {
+    warn!(worker, job, "job failed: the cursor after it is one that its walk has been at before");
+}
+
 pub(crate) fn lease_lost(worker: &str, job: &str) {
     warn!(worker, job, "lease lost: another worker has the job; its result is not ours to write");
 }

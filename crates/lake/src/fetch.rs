@@ -3,12 +3,13 @@
 //! The venue gives at most 100 events however many are asked for, so a job asks until its stretch is full or the venue has no
 //! more: by offset an empty page, by keyset a page without a cursor. A short page is neither.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use catchment_collect::{Courier, CourierSettings, Phase, SendError};
 use catchment_governor::{Ask, Budget, Family, FamilyId, Governor, Lane, Limits, Open, Parts, Settings};
-use catchment_model::Clock;
+use catchment_model::{Clock, Monotonic};
 use catchment_venues::polymarket::events::{self, EventPage, Span};
 use catchment_venues::{Endpoints, ReadError, Reading, Request};
 use rand::SeedableRng;
@@ -16,12 +17,16 @@ use rand::rngs::StdRng;
 
 use crate::bronze::{Follow, Harvest};
 use crate::job::{Pass, Task};
-use crate::ledger::{Failure, jitter};
+use crate::ledger::{CURSOR_CIRCLE, Failure, jitter};
 
 /// A page is asked for so often before its job rests.
 const TRIES: u32 = 3;
 /// The wait before the second try; it doubles.
 const WAIT: Duration = Duration::from_millis(250);
+/// A page that failed is asked for again within this, or its job rests.
+const RETRY_WITHIN: Duration = Duration::from_secs(5);
+/// If the venue wants to be left alone for longer, the job rests meanwhile, and says so in its row.
+const HOLD_MAX: Duration = Duration::from_secs(30);
 /// Permits that may expire for one page before something must be wrong with our own speed.
 const EXPIRED_MAX: u32 = 16;
 /// Pages without a single event that a walk may pass.
@@ -40,6 +45,7 @@ pub struct Fetcher {
     governor: Governor,
     family: FamilyId,
     courier: Courier,
+    clock: Arc<dyn Clock>,
     chance: Mutex<StdRng>,
 }
 
@@ -88,9 +94,9 @@ impl Fetcher {
             deadline: Duration::from_secs(30),
             ..CourierSettings::default()
         };
-        let courier = Courier::new(spec, settings, clock)?;
+        let courier = Courier::new(spec, settings, Arc::clone(&clock))?;
         let chance = Mutex::new(StdRng::seed_from_u64(seed));
-        Ok(Self { base: endpoints.url("gamma").to_owned(), governor, family, courier, chance })
+        Ok(Self { base: endpoints.url("gamma").to_owned(), governor, family, courier, clock, chance })
     }
 
     /// The governor, for its figures.
@@ -98,12 +104,12 @@ impl Fetcher {
         &self.governor
     }
 
-    /// All events of a job. May be dropped midway.
-    pub async fn fetch(&self, task: &Task) -> Result<Harvest, Failure> {
+    /// All events of a job. By keyset no cursor may lead to one at which the walk has `been`. May be dropped midway.
+    pub async fn fetch(&self, task: &Task, been: HashSet<String>) -> Result<Harvest, Failure> {
         match task {
             Task::Offset { offset, limit } => self.by_offset(*offset, *limit).await,
             Task::Keyset { pass, span, limit, after, .. } => {
-                self.by_keyset(*pass, *span, *limit, after.clone()).await
+                self.by_keyset(*pass, *span, *limit, after.clone(), been).await
             }
         }
     }
@@ -133,6 +139,7 @@ impl Fetcher {
         span: Span,
         limit: i32,
         mut after: Option<String>,
+        mut been: HashSet<String>,
     ) -> Result<Harvest, Failure> {
         let limit = limit.unsigned_abs();
         let (mut lines, mut taken, mut empty) = (Vec::new(), 0, 0);
@@ -155,6 +162,9 @@ impl Fetcher {
                 let words = "the venue's next_cursor does not advance; the walk would not end";
                 return Err(self.failure("CURSOR_STUCK", words, false));
             }
+            if next.as_ref().is_some_and(|next| !been.insert(next.clone())) {
+                return Err(self.failure(CURSOR_CIRCLE.0, CURSOR_CIRCLE.1, false));
+            }
             after = next;
             if after.is_none() {
                 break;
@@ -169,10 +179,17 @@ impl Fetcher {
         request: &Request,
         mut read: impl FnMut(EventPage<'_>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let (mut tries, mut expired) = (0, 0);
+        let (mut tries, mut expired, mut last) = (0, 0, None);
         loop {
             let ask = Ask::new(self.family, Lane::Backfill);
-            let permit = self.governor.acquire(if tries == 0 { ask } else { ask.retry() }).await;
+            let permit = match last.take() {
+                None => self.governor.acquire(ask).await,
+                // If many fail, few of them may try again at once; the others rest as their job does.
+                Some(failure) => {
+                    let soon = Monotonic(self.clock.monotonic().0 + RETRY_WITHIN);
+                    self.governor.acquire_before(ask.retry(), soon).await.ok_or(failure)?
+                }
+            };
             let failure = match self.courier.send(permit, request).await {
                 Err(SendError::Expired) if expired < EXPIRED_MAX => {
                     expired += 1;
@@ -186,9 +203,11 @@ impl Fetcher {
                 Ok(reply) => self.refused(reply.status, &reply.reading),
             };
             tries += 1;
-            if failure.is_final || tries >= TRIES {
+            let is_held = failure.retry_after.is_some_and(|wait| wait > HOLD_MAX);
+            if failure.is_final || tries >= TRIES || is_held {
                 return Err(failure);
             }
+            last = Some(failure);
             tokio::time::sleep(WAIT * (1 << (tries - 1))).await;
         }
     }

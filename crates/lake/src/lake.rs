@@ -21,6 +21,10 @@ pub struct Lake {
 impl Lake {
     /// The lake at that place, with everything where it usually is. Connects to nobody yet.
     pub fn open(place: &str, access: &Access) -> Result<Self, LakeError> {
+        if place.is_empty() {
+            let reason = "name a folder or an address (`.` is the folder you are in)".to_owned();
+            return Err(LakeError::Place { place: "\"\"".to_owned(), reason });
+        }
         let place = place.trim_end_matches('/');
         Self::of(&format!("{place}/{TABLE}"), &format!("{place}/{BRONZE}"), access)
     }

@@ -1,7 +1,7 @@
 //! What may become of the rows. Rows and a time in, rows out: nothing here waits, stores or asks a clock, so the same
 //! decision can be made again when somebody else's commit came first.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 use catchment_model::UnixMs;
@@ -23,6 +23,10 @@ const BACKOFF: [Duration; 5] = [
 ];
 /// Of a message in the table.
 const MESSAGE_CHARS_MAX: usize = 300;
+
+/// The code and the words of a walk that would come by again.
+pub(crate) const CURSOR_CIRCLE: (&str, &str) =
+    ("CURSOR_CIRCLE", "the venue's next_cursor is one that this walk has been at before");
 
 /// What the holder of a lease has to say.
 #[derive(Debug, Clone, PartialEq)]
@@ -163,6 +167,20 @@ impl Ledger {
         Verdict::Taken
     }
 
+    /// The cursors from which the walk of a task has gone on, its own with them.
+    pub(crate) fn been(&self, task: &Task) -> HashSet<String> {
+        let Task::Keyset { pass, span, .. } = task else { return HashSet::new() };
+        let cursor = |job: &Job| match Task::read(&job.job_id) {
+            Some(Task::Keyset { pass: its, span: its_span, after, .. })
+                if (its, its_span) == (*pass, *span) =>
+            {
+                after
+            }
+            _ => None,
+        };
+        self.jobs.iter().filter_map(cursor).collect()
+    }
+
     /// Gives leased jobs back: those whose lease is over, or with `force` all. The fence moves with it: whoever held one
     /// can write no more. Gives back how many, and how many live ones it left alone.
     pub fn reset_leased(&mut self, force: bool, now: UnixMs) -> (usize, usize) {
@@ -259,8 +277,8 @@ fn leads_back(next: &Task, job: &Job) -> bool {
 fn circle_failure(held: &Lease) -> Failure {
     let mut chance = StdRng::seed_from_u64(held.fence ^ xxh3_64(held.job_id.as_bytes()));
     Failure {
-        code: "CURSOR_CIRCLE".to_owned(),
-        message: "the venue's next_cursor is one that this walk has been at before".to_owned(),
+        code: CURSOR_CIRCLE.0.to_owned(),
+        message: CURSOR_CIRCLE.1.to_owned(),
         retry_after: None,
         is_final: false,
         jitter: jitter(&mut chance),

@@ -1,7 +1,7 @@
 //! A place in some storage: a folder, Azure (`abfss://`, `az://`) or S3 (`s3://`).
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Component, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +16,8 @@ use crate::sign_in::{Access, Emulator, azure};
 
 /// For one answer of the storage.
 const DEADLINE: Duration = Duration::from_secs(60);
+/// What an address begins with.
+const SCHEMES: &[&str] = &["abfss", "abfs", "az", "azure", "adl", "s3", "s3a", "file"];
 /// For its taking of a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 
@@ -48,13 +50,20 @@ impl Place {
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, LakeError> {
         let wrong = |reason: String| LakeError::Place { place: without_secrets(address), reason };
-        let scheme = address.split_once("://").map(|(scheme, _)| scheme);
-        let Some(scheme) = scheme.filter(|scheme| *scheme != "file") else {
-            let folder = address.strip_prefix("file://").unwrap_or(address);
-            let folder = std::path::absolute(folder).map_err(|error| wrong(error.to_string()))?;
-            return Self::on_folder(folder).map_err(wrong);
+        let Some((scheme, _)) = address.split_once("://") else {
+            if let Some((scheme, _)) = address.split_once(':').filter(|(scheme, _)| SCHEMES.contains(scheme))
+            {
+                let reason = format!("an address has two slashes after {scheme}:");
+                return Err(LakeError::Place { place: format!("{scheme}:…"), reason });
+            }
+            return Self::on_folder(std::path::Path::new(address)).map_err(wrong);
         };
         let mut url = Url::parse(address).map_err(|error| wrong(error.to_string()))?;
+        if scheme == "file" {
+            let folder =
+                url.to_file_path().map_err(|()| wrong("it is no folder of this machine".to_owned()))?;
+            return Self::on_folder(&folder).map_err(wrong);
+        }
         // What stands before the `@` of abfss:// is the container.
         let has_user = !url.username().is_empty() && !matches!(scheme, "abfss" | "abfs");
         if url.query().is_some() || url.password().is_some() || has_user {
@@ -88,7 +97,12 @@ impl Place {
         }
     }
 
-    fn on_folder(folder: PathBuf) -> Result<Self, String> {
+    fn on_folder(folder: &std::path::Path) -> Result<Self, String> {
+        let folder = plain(folder).map_err(|error| error.to_string())?;
+        // Of those who read the table, not all take it for what it is.
+        if folder.as_os_str().as_encoded_bytes().contains(&b'%') {
+            return Err("a folder of a lake has no % in its path".to_owned());
+        }
         let url = Url::from_directory_path(&folder).map_err(|()| "it is no folder's path".to_owned())?;
         let base = Path::from_url_path(url.path()).map_err(|error| error.to_string())?;
         let shown = folder.display().to_string();
@@ -105,6 +119,19 @@ impl Place {
         match &self.emulator {
             Some(emulator) => emulator.make_container().await.map_err(wrong),
             None => Ok(()),
+        }
+    }
+
+    /// Whether it is a folder of this machine.
+    pub(crate) fn is_folder(&self) -> bool {
+        self.folder.is_some()
+    }
+
+    /// An error if it is a folder that has gone since it was made: writing would make it anew, and hide what was in it.
+    pub(crate) fn is_still_there(&self) -> Result<(), LakeError> {
+        match &self.folder {
+            Some(folder) if !folder.is_dir() => Err(LakeError::gone(format!("writing to {}", self.shown))),
+            _ => Ok(()),
         }
     }
 
@@ -150,6 +177,20 @@ impl Place {
     }
 }
 
+/// The path from the root on, without `.` and `..`. What is before a `..` may be a link, and is looked up where it is there.
+fn plain(folder: &std::path::Path) -> std::io::Result<PathBuf> {
+    let mut plain = PathBuf::new();
+    for part in std::path::absolute(folder)?.components() {
+        if part == Component::ParentDir {
+            plain = plain.canonicalize().unwrap_or(plain);
+            plain.pop();
+        } else {
+            plain.push(part);
+        }
+    }
+    Ok(plain)
+}
+
 /// What the storage gets to answer.
 pub(crate) fn deadlines() -> ClientOptions {
     ClientOptions::new().with_timeout(DEADLINE).with_connect_timeout(CONNECT)
@@ -193,9 +234,31 @@ mod tests {
             let told = told(address, SignIn::Auto);
             assert!(!told.contains("CRET") && !told.contains("KEY"), "{told}");
         }
+        let cut = told("az:/c/x?sig=SECRET", SignIn::Auto);
+        assert!(cut.contains("two slashes after az:") && !cut.contains("SECRET"), "{cut}");
+        assert!(told("az://c/x", SignIn::Auto).contains("set AZURE_STORAGE_ACCOUNT_NAME"));
+        assert!(told("/data/100%/lake", SignIn::Auto).contains("has no % in its path"));
+        assert!(told("file://elsewhere/lake", SignIn::Auto).contains("no folder of this machine"));
         let address = "abfss://c@a.dfs.core.windows.net/bronze";
         assert!(told(address, SignIn::Key).contains("needs AZURE_STORAGE_ACCOUNT_KEY"));
         assert!(told(address, SignIn::Environment).contains("needs AZURE_TENANT_ID"));
+    }
+
+    #[test]
+    fn a_folder_may_be_named_in_any_way() {
+        let shown = |address: &str| Place::open(address, &Access::default()).unwrap().shown().to_owned();
+        let dir = tempfile::tempdir().unwrap();
+        let real = dir.path().canonicalize().unwrap();
+        std::fs::create_dir_all(real.join("a/b")).unwrap();
+        std::os::unix::fs::symlink(real.join("a/b"), real.join("link")).unwrap();
+        let (root, here) = (real.display(), std::env::current_dir().unwrap());
+        assert_eq!(shown(&format!("{root}/a/../new/./lake")), format!("{root}/new/lake"));
+        assert_eq!(shown(&format!("{root}/link/../lake")), format!("{root}/a/lake"), "where the link leads");
+        assert_eq!(shown(&format!("{root}/new/../lake")), format!("{root}/lake"));
+        assert_eq!(shown("../lake"), here.parent().unwrap().join("lake").display().to_string());
+        assert_eq!(shown("file:///data/my%20lake"), "/data/my lake");
+        assert_eq!(shown("file://localhost/data/lake"), "/data/lake");
+        assert_eq!(shown("what:ever"), here.join("what:ever").display().to_string());
     }
 
     #[test]

@@ -95,6 +95,11 @@ pub(crate) fn azure(
     }
     let mut builder = builder.with_url(place);
     let account = env("AZURE_STORAGE_ACCOUNT_NAME").or_else(|| env("AZURE_STORAGE_ACCOUNT"));
+    if account.is_none() && url.username().is_empty() {
+        return Err("its account is not known; set AZURE_STORAGE_ACCOUNT_NAME, or name it as in \
+                    abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH"
+            .to_owned());
+    }
     if let Some(account) = account {
         builder = builder.with_account(account);
     }
@@ -251,7 +256,8 @@ impl Emulator {
         let uri = format!("{}?restype=container", self.container_url);
         let mut request = HttpRequest::new(HttpRequestBody::empty());
         *request.method_mut() = "PUT".parse().expect("a method");
-        *request.uri_mut() = uri.parse().map_err(|_| format!("{} is no address", self.container_url))?;
+        *request.uri_mut() =
+            uri.parse().map_err(|_| format!("{} is no address", without_secrets(&self.container_url)))?;
         request.headers_mut().insert("content-length", object_store::HeaderValue::from_static("0"));
         let credential =
             self.azure.credentials().get_credential().await.map_err(|error| error.to_string())?;
@@ -259,8 +265,9 @@ impl Emulator {
         let answer = client.execute(request).await;
         let answer = answer.map_err(|error| {
             format!(
-                "the emulator does not answer at {} ({error}); is azurite-blob running?",
-                self.container_url
+                "the emulator does not answer at {} ({}); is azurite-blob running?",
+                without_secrets(&self.container_url),
+                without_secrets(&error.to_string())
             )
         })?;
         match answer.status().as_u16() {

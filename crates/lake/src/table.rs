@@ -112,24 +112,31 @@ impl JobTable {
             }
             opened => opened?,
         };
-        if let (Some(wanted), Some(here)) = (wanted, table.mode())
-            && wanted != here
-        {
-            let reason = format!("its jobs ask by {}, not by {}", here.as_str(), wanted.as_str());
-            return Err(LakeError::Foreign { place: lake.table.shown().to_owned(), reason });
+        let foreign = |reason| Err(LakeError::Foreign { place: lake.table.shown().to_owned(), reason });
+        let here = table.ledger().jobs.iter().find_map(|job| Task::read(&job.job_id));
+        if let (Some(wanted), Some(here)) = (tasks.first(), here) {
+            if wanted.mode() != here.mode() {
+                let (here, wanted) = (here.mode().as_str(), wanted.mode().as_str());
+                return foreign(format!("its jobs ask by {here}, not by {wanted}"));
+            }
+            if wanted.limit() != here.limit() {
+                let (here, wanted) = (here.limit(), wanted.limit());
+                return foreign(format!(
+                    "its jobs are of {here} events each, not of {wanted}, and would overlap; \
+                     another lake can have others"
+                ));
+            }
         }
-        if wanted == Some(Mode::Keyset) {
+        if wanted == Some(Mode::Keyset) && !table.ledger().jobs.is_empty() {
             // Its first jobs are there, and all others come of them. A plan that was made later has its last span, which has
             // no end, in parts; those are not to be added.
             let jobs = &table.ledger().jobs;
             let is_here = |task: &Task| jobs.iter().any(|job| job.job_id == task.to_string());
             if !tasks.iter().take(3).all(is_here) {
-                let reason =
-                    "its walk is not cut, or cut into other spans; another lake can have another walk";
-                return Err(LakeError::Foreign {
-                    place: lake.table.shown().to_owned(),
-                    reason: reason.to_owned(),
-                });
+                return foreign(
+                    "its walk is not cut, or cut into other spans; another lake can have another walk"
+                        .to_owned(),
+                );
             }
             let done = SetUp { is_new: false, added: 0, jobs: jobs.len() };
             return Ok((table, done));

@@ -10,7 +10,7 @@
 //! and not the work slower. A worker that is told to stop gives its leases back; one that is killed lets them run out; one
 //! that was stopped for longer than its lease finds its fence gone, and what it says is not written.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,6 +34,8 @@ use crate::upkeep;
 
 /// Commits that fail are tried again after a while, up to this.
 const STORAGE_WAIT_MAX: Duration = Duration::from_secs(30);
+/// So long a worker that is to stop waits for the storage.
+const STOP_PATIENCE: Duration = Duration::from_secs(8);
 /// Nobody is idle for less.
 const IDLE_MIN: Duration = Duration::from_millis(50);
 
@@ -123,12 +125,21 @@ impl Shift {
         let mut failures = 0;
         loop {
             if stop.is_cancelled() {
-                return self.hand_back().await;
+                return tokio::select! {
+                    biased;
+                    report = self.hand_back() => report,
+                    () = long_after(&stop) => Err(no_answer()),
+                };
             }
             let want = if self.now() >= look_again || !self.ended.is_empty() { self.room() } else { 0 };
             let writes = self.writes();
             if want > 0 || !writes.is_empty() {
-                match self.commit(&writes, want).await {
+                let committed = tokio::select! {
+                    biased;
+                    committed = self.commit(&writes, want) => committed,
+                    () = long_after(&stop) => return Err(no_answer()),
+                };
+                match committed {
                     Ok(claimed) => {
                         failures = 0;
                         let is_short = claimed < want;
@@ -210,12 +221,18 @@ impl Shift {
         self.claimed += claimed as u64;
         for (job, lease) in acted.claimed {
             events::claimed(&settings.worker, &lease.job_id, lease.fence);
-            let work =
-                work_on(self.worker.lake.clone(), Arc::clone(&self.worker.fetcher), job, lease.clone());
-            let task = self.running.spawn(work);
+            let task = self.running.spawn(self.work_on(job, lease.clone()));
             self.held.insert(lease.job_id.clone(), Held { lease, task, renewed: asked });
         }
         Ok(claimed)
+    }
+
+    /// One job, on its own from here on.
+    fn work_on(&self, job: Job, lease: Lease) -> impl Future<Output = Ended> + use<> {
+        let (lake, fetcher) = (self.worker.lake.clone(), Arc::clone(&self.worker.fetcher));
+        let task = Task::read(&job.job_id);
+        let been = task.as_ref().map(|task| self.worker.table.ledger().been(task)).unwrap_or_default();
+        async move { (lease, fetch_and_keep(&lake, &fetcher, &job, task, been).await) }
     }
 
     fn count(&mut self, lease: &Lease, write: &Write, verdict: Verdict) {
@@ -225,7 +242,10 @@ impl Shift {
                 self.report.lost += 1;
                 events::lease_lost(worker, &lease.job_id);
             }
-            (_, Verdict::Circle) => self.report.failed += 1,
+            (_, Verdict::Circle) => {
+                self.report.failed += 1;
+                events::circle(worker, &lease.job_id);
+            }
             (Write::Done { payload_path, records, .. }, Verdict::Taken) => {
                 self.report.done += 1;
                 self.report.records += u64::try_from(*records).unwrap_or(0);
@@ -286,12 +306,13 @@ impl Shift {
             self.note(ended);
         }
         self.running.abort_all();
-        let mut writes = self.ended.clone();
-        let rest = self.held.values().map(|held| &held.lease);
-        let rest = rest.filter(|lease| self.ended.iter().all(|(ended, _)| ended != *lease));
-        let rest: Vec<(Lease, Write)> = rest.map(|lease| (lease.clone(), Write::HandBack)).collect();
-        writes.extend(rest);
-        if !writes.is_empty() {
+        // A commit that was in doubt may turn out to have leased some more; those are given back after it.
+        while !self.held.is_empty() {
+            let mut writes = self.ended.clone();
+            let rest = self.held.values().map(|held| &held.lease);
+            let rest = rest.filter(|lease| self.ended.iter().all(|(ended, _)| ended != *lease));
+            let rest: Vec<(Lease, Write)> = rest.map(|lease| (lease.clone(), Write::HandBack)).collect();
+            writes.extend(rest);
             self.commit(&writes, 0).await?;
         }
         Ok(self.end().await)
@@ -305,6 +326,9 @@ impl Shift {
         self.report.commits = self.worker.table.commits();
         if self.report.is_finished {
             self.worker.table.checkpoint().await;
+        }
+        // A job that has failed may be begun again, and needs the cursor of the file it has written.
+        if self.report.is_finished && self.report.failed_for_good == 0 {
             upkeep::clear_cursors(&self.worker.lake).await;
         }
         if let Err(error) = self.worker.table.tidy().await {
@@ -318,16 +342,17 @@ impl Shift {
     }
 }
 
-/// One job, from the first request to the file.
-async fn work_on(lake: Lake, fetcher: Arc<Fetcher>, job: Job, lease: Lease) -> Ended {
-    let result = fetch_and_keep(&lake, &fetcher, &job).await;
-    (lease, result)
-}
-
-async fn fetch_and_keep(lake: &Lake, fetcher: &Fetcher, job: &Job) -> Result<(Kept, Option<Task>), Failure> {
+/// From the first request to the file.
+async fn fetch_and_keep(
+    lake: &Lake,
+    fetcher: &Fetcher,
+    job: &Job,
+    task: Option<Task>,
+    been: HashSet<String>,
+) -> Result<(Kept, Option<Task>), Failure> {
     let unknown = || fetcher.failure("UNKNOWN_JOB", "its id says nothing that could be asked for", true);
-    let task = Task::read(&job.job_id).ok_or_else(unknown)?;
-    let harvest = fetcher.fetch(&task).await?;
+    let task = task.ok_or_else(unknown)?;
+    let harvest = fetcher.fetch(&task, been).await?;
     let kept = bronze::keep(&lake.bronze, job, &task, &harvest).await;
     let kept = kept.map_err(|error| fetcher.failure("STORAGE", &error.to_string(), false))?;
     let next = next_of(&task, &kept);
@@ -351,6 +376,20 @@ fn next_of(task: &Task, kept: &Kept) -> Option<Task> {
         }
         (Pass::Open, span) => Some(Task::first(Pass::Closed, *span, *limit)),
         (Pass::Closed, _) => None,
+    }
+}
+
+/// A worker that is to stop waits no longer than this for the storage.
+async fn long_after(stop: &CancellationToken) {
+    stop.cancelled().await;
+    sleep(STOP_PATIENCE).await;
+}
+
+fn no_answer() -> LakeError {
+    LakeError::Storage {
+        what: "giving the leases back".to_owned(),
+        reason: "the storage does not answer; others can have the jobs when the leases are over".to_owned(),
+        may_pass: true,
     }
 }
 

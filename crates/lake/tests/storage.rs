@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use catchment_lake::azurite::Azurite;
+use catchment_lake::bronze::{self, Harvest};
 use catchment_lake::conformance::{self, Rig};
 use catchment_lake::{Access, JobTable, Lake, LakeError, Mode, plan};
 use catchment_model::{Clock, SimClock, SystemClock, UnixNs};
@@ -14,7 +15,7 @@ use catchment_model::{Clock, SimClock, SystemClock, UnixNs};
 struct Place {
     lake: Lake,
     clock: Arc<SimClock>,
-    _dir: Option<tempfile::TempDir>,
+    dir: Option<tempfile::TempDir>,
 }
 
 impl Rig for Place {
@@ -38,7 +39,7 @@ fn clock() -> Arc<SimClock> {
 fn on_folder() -> Place {
     let dir = tempfile::tempdir().unwrap();
     let lake = Lake::open(dir.path().join("lake").to_str().unwrap(), &Access::default()).unwrap();
-    Place { lake, clock: clock(), _dir: Some(dir) }
+    Place { lake, clock: clock(), dir: Some(dir) }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -56,7 +57,7 @@ async fn the_azure_emulator_holds_every_promise() {
         let n = next.fetch_add(1, Ordering::Relaxed);
         let place = format!("abfss://lake{n}@devstoreaccount1.dfs.core.windows.net/bronze");
         let lake = Lake::open(&place, &access).unwrap();
-        Box::new(Place { lake, clock: clock(), _dir: None }) as Box<dyn Rig>
+        Box::new(Place { lake, clock: clock(), dir: None }) as Box<dyn Rig>
     })
     .await;
 }
@@ -87,6 +88,58 @@ async fn a_table_of_somebody_else_is_left_alone() {
 }
 
 #[tokio::test]
+async fn a_lake_whose_disk_goes_is_not_begun_anew() {
+    let place = on_folder();
+    let (lake, tasks) = (&place.lake, plan(Mode::Offset, 500, 500));
+    let (mut table, _) = JobTable::set_up(lake, &tasks, place.clock(), 1).await.unwrap();
+    let lease = Duration::from_secs(300);
+    let claimed = table.act("w", &[], 1, lease).await.unwrap().claimed;
+    let root = place.dir.as_ref().unwrap().path().join("lake");
+    let away = root.with_file_name("away");
+    std::fs::rename(&root, &away).unwrap();
+    // The place where it was mounted is still there.
+    std::fs::create_dir(&root).unwrap();
+    let told = table.act("w", &[], 1, lease).await.unwrap_err();
+    assert!(told.may_pass() && told.to_string().contains("still mounted?"), "{told}");
+    let harvest = Harvest { lines: "{}\n".into(), follow: None };
+    let told = bronze::keep(&lake.bronze, &claimed[0].0, &tasks[0], &harvest).await.unwrap_err();
+    assert!(told.may_pass() && told.to_string().contains("still mounted?"), "{told}");
+    assert_eq!(std::fs::read_dir(&root).unwrap().count(), 0, "nothing was written");
+    std::fs::remove_dir(&root).unwrap();
+    std::fs::rename(&away, &root).unwrap();
+    assert_eq!(table.act("w", &[], 2, lease).await.unwrap().claimed.len(), 1, "it goes on");
+    bronze::keep(&lake.bronze, &claimed[0].0, &tasks[0], &harvest).await.unwrap();
+}
+
+#[tokio::test]
+async fn jobs_of_another_length_are_not_added() {
+    for mode in [Mode::Offset, Mode::Keyset] {
+        let place = on_folder();
+        JobTable::set_up(&place.lake, &plan(mode, 2_000, 500), place.clock(), 1).await.unwrap();
+        let told =
+            JobTable::set_up(&place.lake, &plan(mode, 2_000, 400), place.clock(), 1).await.err().unwrap();
+        assert!(told.to_string().contains("of 500 events each, not of 400"), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn a_table_with_a_job_twice_is_not_ours() {
+    let place = on_folder();
+    JobTable::set_up(&place.lake, &plan(Mode::Offset, 0, 500), place.clock(), 1).await.unwrap();
+    // The same file of rows under another name, as an engine that appends would leave it.
+    let folder = std::path::Path::new(place.lake.table.shown());
+    let first = std::fs::read_to_string(folder.join("_delta_log/00000000000000000000.json")).unwrap();
+    let add = first.lines().find(|line| line.contains("\"add\"")).unwrap();
+    let add_value: serde_json::Value = serde_json::from_str(add).unwrap();
+    let name = add_value["add"]["path"].as_str().unwrap();
+    std::fs::copy(folder.join(name), folder.join("part-again.parquet")).unwrap();
+    let mut second = std::fs::File::create(folder.join("_delta_log/00000000000000000001.json")).unwrap();
+    std::io::Write::write_all(&mut second, add.replace(name, "part-again.parquet").as_bytes()).unwrap();
+    let told = JobTable::open(&place.lake, place.clock(), 1).await.err().unwrap();
+    assert!(told.to_string().contains("it has the job offset=0"), "{told}");
+}
+
+#[tokio::test]
 async fn what_is_younger_than_a_day_stays_for_whoever_reads_or_is_about_to_name_it() {
     let place = on_folder();
     let now: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -112,6 +165,9 @@ async fn an_emulator_that_is_not_there_is_said_to_be() {
     let lake = Lake::open("az://lake/x", &access).unwrap();
     let told = lake.prepare().await.unwrap_err().to_string();
     assert!(told.contains("is azurite-blob running?"), "{told}");
+    let access = Access { emulator: Some("http://me:SECRET@127.0.0.1:9".to_owned()), ..access };
+    let told = Lake::open("az://lake/x", &access).unwrap().prepare().await.unwrap_err().to_string();
+    assert!(told.contains("127.0.0.1:9") && !told.contains("SECRET"), "{told}");
 }
 
 /// Eight who claim a job at a time from one table, in real time; how fast that goes is printed.

@@ -76,7 +76,7 @@ impl Endpoints {
             };
             let has_scheme = ["http://", "https://", "ws://", "wss://"].iter().any(|s| url.starts_with(s));
             if !has_scheme || url.contains(['?', '#', ' ']) {
-                return Err(EndpointsError::Url { venue, name: name.to_owned(), url: url.to_owned() });
+                return Err(EndpointsError::Url { venue, name: name.to_owned(), url: without_secrets(url) });
             }
             url.trim_end_matches('/').clone_into(place);
         }
@@ -96,6 +96,16 @@ impl Endpoints {
             let address = host.parse::<SocketAddr>().map(|address| address.ip());
             address.or_else(|_| host.parse::<IpAddr>()).is_ok_and(|ip| ip.is_loopback())
         })
+    }
+}
+
+/// An address for people: without its query and without the user before the host, either of which may be a key.
+fn without_secrets(url: &str) -> String {
+    let (shown, query) = url.split_at(url.find(['?', '#']).unwrap_or(url.len()));
+    let rest = if query.len() > 1 { format!("{}…", &query[..1]) } else { query.to_owned() };
+    match (shown.find("://"), shown.rfind('@')) {
+        (Some(scheme), Some(user)) => format!("{}…{}{rest}", &shown[..scheme + 3], &shown[user..]),
+        _ => format!("{shown}{rest}"),
     }
 }
 
@@ -119,7 +129,7 @@ pub enum EndpointsError {
         venue: &'static str,
         /// As given.
         name: String,
-        /// As given.
+        /// As given, without what may be secret.
         url: String,
     },
 }

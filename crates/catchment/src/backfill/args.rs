@@ -67,7 +67,7 @@ pub(crate) struct LakeArgs {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(super) enum SignInArg {
-    /// The first of the others that the environment has what is needed for
+    /// A key or a signature if the environment has one, else the first of the other ways, in this order, that gives a token
     Auto,
     /// A service principal: AZURE_TENANT_ID, AZURE_CLIENT_ID, AZURE_CLIENT_SECRET
     Environment,
@@ -142,7 +142,7 @@ pub(crate) struct WorkerArgs {
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = seconds_or_length)]
     pub(super) idle_sleep: Duration,
     /// How long a worker may be silent before another takes its jobs
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = length)]
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = lease)]
     pub(super) lease: Duration,
     /// Jobs at once
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=100))]
@@ -180,6 +180,13 @@ pub(crate) struct VerifyArgs {
     /// Print the findings as JSON
     #[arg(long)]
     pub(super) json: bool,
+}
+
+/// Shorter ones are over before they can be renewed; longer ones keep the jobs of a worker that was killed.
+fn lease(text: &str) -> Result<Duration, String> {
+    let (shortest, longest) = (Duration::from_secs(1), Duration::from_secs(86_400));
+    let lease = length(text)?;
+    (shortest..=longest).contains(&lease).then_some(lease).ok_or_else(|| "it is from 1s to 24h".to_owned())
 }
 
 fn seconds_or_length(text: &str) -> Result<Duration, String> {

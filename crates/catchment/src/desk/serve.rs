@@ -71,7 +71,7 @@ pub(crate) fn only(config: &Config, length: Option<Duration>) -> anyhow::Result<
     let api = config.api.as_ref().context("api.enabled is false, so there is nothing to serve")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start")?;
     runtime.block_on(async {
-        let mut enough = signals::listen()?;
+        let mut enough = signals::listen("what is under way is ended")?;
         let clock = SystemClock::new();
         let started = clock.monotonic();
         let look = move || Status {

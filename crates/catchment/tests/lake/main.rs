@@ -210,11 +210,29 @@ async fn told_to_stop_a_worker_gives_its_leases_back() {
     let refused = site.run(&["reset-leased"]).await;
     assert_eq!(refused.status.code(), Some(2), "live leases are left alone");
     assert!(String::from_utf8_lossy(&refused.stderr).contains("--force"));
+    // As `timeout` does: the process, and then its group.
+    signal(&worker, Signal::TERM);
     signal(&worker, Signal::TERM);
     let report = end(worker).await;
     assert!(report["handed_back"].as_u64().unwrap() > 0, "{report}");
     let status = site.json(&["status", "--json"]).await;
     assert_eq!(status["states"]["leased"], 0, "{status}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn told_to_stop_a_worker_waits_for_a_dead_storage_only_so_long() {
+    let mut site = Site::start(9_000, true, 0).await;
+    let storage = tempfile::tempdir().unwrap();
+    let azurite = Azurite::start(storage.path()).unwrap();
+    (site.place, site.emulator) = ("az://lake/x".to_owned(), Some(azurite.address().to_owned()));
+    site.json(&["setup", "--json", "--mode", "offset", "--max-offset", "8500"]).await;
+    let worker = site.worker("w", &["--rate", "5"]);
+    while site.holders().await.is_empty() {}
+    let process = Pid::from_raw(azurite.process().cast_signed()).unwrap();
+    kill_process(process, Signal::STOP).unwrap();
+    signal(&worker, Signal::TERM);
+    let output = tokio::task::spawn_blocking(move || worker.wait_with_output().unwrap()).await.unwrap();
+    assert_eq!(output.status.code(), Some(2), "it could not give its leases back");
 }
 
 /// How the venue is asked.
