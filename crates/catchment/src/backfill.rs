@@ -26,7 +26,7 @@ use crate::config::Config;
 use crate::{COULD_NOT, DONE, WANTING, governors, say, signals, store};
 
 /// In a table by offset.
-const JOBS_MAX: u32 = 100_000;
+const JOBS_MAX: u64 = 100_000;
 
 async fn open(args: &LakeArgs) -> anyhow::Result<(Lake, JobTable)> {
     let (_, lake) = args.open()?;
@@ -60,7 +60,7 @@ async fn set_up(args: &SetupArgs) -> anyhow::Result<u8> {
         ModeArg::Offset => Mode::Offset,
     };
     let limit = i32::from(args.limit);
-    let jobs = args.max_offset / u32::from(args.limit) + 1;
+    let jobs = u64::from(args.max_offset) / u64::from(args.limit) + 1;
     anyhow::ensure!(
         mode == Mode::Keyset || jobs <= JOBS_MAX,
         "that would be {jobs} jobs, and the table, which is written anew with every commit, takes {JOBS_MAX}; \

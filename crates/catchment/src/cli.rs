@@ -75,8 +75,8 @@ pub(crate) enum Command {
 
     /// Simulated venues on this machine, with whatever should go wrong
     ///
-    /// One HTTP server with a path for each API: /polymarket/clob, /polymarket/gamma, /limitless, /kalshi. Prints each
-    /// one's address on standard output. GET /_sim/stats has the figures, POST /_sim/faults changes the faults while it
+    /// One server with a path for each API: Polymarket, Limitless and Kalshi, and five exchanges with their sockets. Prints
+    /// each one's address on standard output. GET /_sim/stats has the figures, POST /_sim/faults changes the faults while it
     /// runs. Ends with 0 on Ctrl-C.
     Sim(SimCommand),
 

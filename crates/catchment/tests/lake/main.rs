@@ -196,6 +196,22 @@ async fn offsets_that_the_venue_refuses_fail_at_once_and_say_why() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_meant_is_refused() {
+    let site = Site::start(10, true, 0).await;
+    for (words, reason) in [
+        (&["setup", "--mode", "offset", "--max-offset", "4294967295", "--limit", "1"][..], "4294967296 jobs"),
+        (&["worker", "--lease", "99999999999h"], "from 1s to 24h"),
+        (&["worker", "--lease", "0s"], "from 1s to 24h"),
+        (&["setup", "--mode", "offset", "--span-days", "7"], "--span-days is for --mode keyset"),
+    ] {
+        let refused = site.run(words).await;
+        let told = String::from_utf8_lossy(&refused.stderr);
+        assert!(refused.status.code() == Some(2) && told.contains(reason), "{words:?}: {told}");
+    }
+    assert!(!std::path::Path::new(&site.place).exists(), "nothing was made");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn told_to_stop_a_worker_gives_its_leases_back() {
     let site = Site::start(9_000, true, 0).await;
     site.json(&["setup", "--json", "--mode", "offset", "--max-offset", "8500"]).await;
